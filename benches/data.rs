@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
-use benches::{Peer, Record, median};
+use benches::{PythonPeer, Record, median};
 use burn::tensor::Device;
 use model_zoo::mnist::Digit;
 use salamander_core::experiment::OnBadRecord;
@@ -19,7 +19,7 @@ use salamander_data::example_proto::{Example, Feature};
 use salamander_data::recordio::{ChunkInfo, Compression, RecordFile, Writer, WriterOptions};
 use salamander_data::{Dataset, Format, Reader, sink};
 use salamander_train::example::ExampleContext;
-use salamander_train::loader::{Job, Loader, LoaderOptions};
+use salamander_train::loader::{LoadJob, Loader, LoaderOptions};
 
 const ROUNDS: usize = 9;
 
@@ -138,7 +138,7 @@ fn parquet(folder: &Path, record: &Record) {
             assert_eq!(seen, rows);
         }],
     );
-    let Some(peer) = Peer::find("parquet.py", "pyarrow") else { return };
+    let Some(peer) = PythonPeer::find("parquet.py", "pyarrow") else { return };
     let theirs = peer.measure(&[&path.display().to_string()]).unwrap_or(f64::NAN);
     line(record, "Parquet to batches, M rows/s, to pyarrow", ours, theirs);
 }
@@ -160,7 +160,7 @@ fn pipeline(record: &Record) {
                         let order = Order::new(plan.records, Shuffle::Full, 1, epoch);
                         (0..plan.steps())
                             .flat_map(move |step| plan.micro_batches(epoch, step, 1))
-                            .map(move |slice| Job { slice, order })
+                            .map(move |slice| LoadJob { slice, order })
                     });
                     let options = LoaderOptions {
                         device: Device::flex(),
@@ -180,7 +180,7 @@ fn pipeline(record: &Record) {
         })
         .into_iter()
         .fold(0.0, f64::max);
-    let Some(peer) = Peer::find("mnist_loader.py", "torch") else { return };
+    let Some(peer) = PythonPeer::find("mnist_loader.py", "torch") else { return };
     let theirs = peer.measure(&[]).unwrap_or(f64::NAN);
     line(record, "MNIST pipeline, records/s, to DataLoader", best, theirs);
 }

@@ -38,13 +38,13 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-struct Measured {
+struct MeasuredRun {
     seconds: f64,
     kills: usize,
     lost: f64,
 }
 
-fn run(folder: &Path, name: &str, kill: bool) -> Measured {
+fn run(folder: &Path, name: &str, kill: bool) -> MeasuredRun {
     let digits = Path::new(env!("CARGO_MANIFEST_DIR")).join("../model_zoo/mnist/data");
     let digits = digits.join("mnist-valid.recordio").canonicalize().expect("the zoo's data");
     let experiment = folder.join("experiment.yaml");
@@ -71,7 +71,7 @@ fn run(folder: &Path, name: &str, kill: bool) -> Measured {
     assert!(child.wait().expect("ended").success(), "the run failed");
     let run = std::fs::read_dir(&runs).expect("a run").flatten().next().expect("a run").path();
     let (seconds, lost) = times(&run.join("logs/master.log"));
-    Measured { seconds, kills, lost }
+    MeasuredRun { seconds, kills, lost }
 }
 
 fn shoot(child: &mut Child) -> usize {

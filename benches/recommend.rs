@@ -6,7 +6,7 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use benches::{Peer, Record, as_program, median, steps_per_second};
+use benches::{PythonPeer, Record, as_program, median, steps_per_second};
 use salamander_data::generate::{Criteo, World};
 use salamander_data::sink;
 
@@ -25,7 +25,7 @@ fn main() -> ExitCode {
     }
     let folder = tempfile::tempdir().expect("a folder");
     let file = generate(folder.path());
-    let peer = Peer::find("deepfm.py", "torch");
+    let peer = PythonPeer::find("deepfm.py", "torch");
     let ways: [(&str, &[&str]); 3] = [
         ("one process", &[]),
         ("2 ps, 1 worker", &["--ps", "2", "--workers", "1"]),

@@ -7,7 +7,7 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use benches::{Peer, as_program, median, steps_per_second};
+use benches::{PythonPeer, as_program, median, steps_per_second};
 
 const BATCH: u64 = 64;
 const ROUNDS: usize = 3;
@@ -26,7 +26,7 @@ fn main() -> ExitCode {
         return code;
     }
     let folder = tempfile::tempdir().expect("a folder");
-    let peer = Peer::find("ddp.py", "torch");
+    let peer = PythonPeer::find("ddp.py", "torch");
     println!("two workers of one thread, batch {BATCH}, f32, steps/s (median of {ROUNDS} rounds)");
     println!("{:<8} {:>12} {:>12} {:>8}", "model", "salamander", "ddp (gloo)", "ratio");
     for (name, entrypoint, steps) in MODELS {

@@ -11,7 +11,7 @@ mod work;
 
 use std::time::{Duration, Instant};
 
-use benches::{Peer, Record, median};
+use benches::{PythonPeer, Record, median};
 use burn::tensor::Device;
 use salamander_train::device::{FoundDevice, select, survey};
 use work::{AREAS, Area, Sizes};
@@ -46,7 +46,7 @@ fn main() {
             Err(reason) => println!("{} {reason}", kind.kind.name()),
         }
     }
-    let peer = Peer::find("backends.py", "torch");
+    let peer = PythonPeer::find("backends.py", "torch");
     let record = Record::begin("backends");
     println!("{:<22} {:<8} {:>12} {:>12} {:>8}  unit", "area", "device", "ours", "torch", "ratio");
     for device in devices.iter().filter(|device| asked(&device.name)) {
@@ -61,7 +61,7 @@ fn is_area(word: &str) -> bool {
     AREAS.iter().any(|area| area.name == word)
 }
 
-fn report(area: &Area, found: &FoundDevice, peer: Option<&Peer>, record: &Record) {
+fn report(area: &Area, found: &FoundDevice, peer: Option<&PythonPeer>, record: &Record) {
     let device = match select(&found.name) {
         Ok(device) => device,
         Err(error) => return println!("{:<22} {:<8} {error}", area.name, found.name),

@@ -101,10 +101,10 @@ def ask(url, body, headers):
         return np.frombuffer(answer.read()[length:], np.float32)
 
 
-def wait_for(url, body, headers):
+def wait_until(ask, url):
     for _ in range(600):
         try:
-            return ask(url, body, headers)
+            return ask()
         except OSError:
             time.sleep(0.1)
     raise SystemExit(f"{url} does not answer")
@@ -120,7 +120,7 @@ def usage(pid):
 
 def measure(server, url, script, options):
     before, _ = usage(server.pid)
-    command = ["taskset", "-c", "1", "wrk", "-t1", f"-c{options.clients}", f"-d{options.seconds}s", "--latency",
+    command = ["taskset", "-c", "1", "wrk", "-t1", f"-c{options.clients}", f"-d{options.seconds}s", "--latency", "--timeout", "30s",
                "-s", script, url]
     told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     after, memory = usage(server.pid)
@@ -171,7 +171,7 @@ end
         }
         try:
             urls = dict(zip(servers, (f"http://127.0.0.1:{port}/v2/models/digits/infer" for port in (ours, theirs))))
-            answers = [wait_for(url, body, headers) for url in urls.values()]
+            answers = [wait_until(lambda: ask(url, body, headers), url) for url in urls.values()]
             assert np.allclose(answers[0], answers[1], atol=1e-4), answers
             found = {name: [] for name in servers}
             for _ in range(options.rounds):
@@ -190,4 +190,5 @@ end
               f"{mine['cpu'] / other['cpu']:.2f}x CPU, {mine['memory'] / other['memory']:.2f}x memory")
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -1,12 +1,13 @@
 //! What the benches share: medians, peers in Python, and a table with ratios.
 //!
 //! # Layout
-//! - [`median_rate`]: how fast something runs
+//! - [`median_rate`], [`rates`]: how fast something runs, by the clock and by the processor's time
 //! - [`training_step`]: what the trainer does with a batch
 //! - [`as_program`], [`steps_per_second`]: whole runs
 //! - [`Record`]: the figures as JSON
-//! - [`Peer`]: a Python program that measures the same thing, if its packages are there
+//! - [`PythonPeer`]: a Python program that measures the same thing, if its packages are there
 
+mod processor;
 mod program;
 mod record;
 mod training;
@@ -15,6 +16,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+pub use processor::{Rates, rates};
 pub use program::{as_program, steps_per_second};
 pub use record::Record;
 pub use training::training_step;
@@ -46,12 +48,12 @@ const KEEP_MEMORY: [(&str, &str); 2] =
     [("MALLOC_MMAP_THRESHOLD_", "4294967296"), ("MALLOC_TRIM_THRESHOLD_", "4294967296")];
 
 /// A Python program of `benches/peers`.
-pub struct Peer {
+pub struct PythonPeer {
     python: String,
     script: String,
 }
 
-impl Peer {
+impl PythonPeer {
     /// The peer, if Python can import its packages; `SALAMANDER_PEERS` names another Python.
     pub fn find(script: &str, modules: &str) -> Option<Self> {
         let python = std::env::var("SALAMANDER_PEERS").unwrap_or_else(|_| "python3".to_string());
@@ -64,16 +66,31 @@ impl Peer {
         Some(Self { python, script: folder.join(script).display().to_string() })
     }
 
+    /// Runs it with what it prints in sight; whether it ended well.
+    pub fn run(&self, args: impl IntoIterator<Item = String>) -> bool {
+        let ended = Command::new(&self.python).arg(&self.script).args(args).status();
+        ended.is_ok_and(|status| status.success())
+    }
+
     /// Runs it and returns the number that it prints last. It runs with an allocator that keeps memory instead of
     /// giving it back after every step, as ours does.
     pub fn measure(&self, args: &[&str]) -> Option<f64> {
-        let output = Command::new(&self.python)
+        let text = String::from_utf8_lossy(&self.output(args)?).into_owned();
+        text.split_whitespace().last()?.parse().ok()
+    }
+
+    /// The same for one that prints both rates.
+    pub fn rates(&self, args: &[&str]) -> Option<Rates> {
+        Rates::parse(&self.output(args)?)
+    }
+
+    fn output(&self, args: &[&str]) -> Option<Vec<u8>> {
+        let command = Command::new(&self.python)
             .arg(&self.script)
             .args(args)
             .envs(KEEP_MEMORY)
             .output()
             .ok()?;
-        let text = String::from_utf8_lossy(&output.stdout).into_owned();
-        text.split_whitespace().last()?.parse().ok()
+        Some(command.stdout)
     }
 }

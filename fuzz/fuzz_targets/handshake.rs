@@ -3,13 +3,13 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use salamander_net::handshake::{Client, ConnectionKind, NONCE, Purpose, Server, ServerStep};
+use salamander_net::handshake::{ClientHandshake, ConnectionKind, NONCE, Purpose, ServerHandshake, ServerStep};
 use salamander_net::{Endpoint, Token, frame};
 
 fuzz_target!(|bytes: &[u8]| {
     let Some((&piece, bytes)) = bytes.split_first() else { return };
     let token = Token::from_hex(&"5a".repeat(32)).expect("a token");
-    let mut server = Server::new(token.clone(), [7; NONCE]);
+    let mut server = ServerHandshake::new(token.clone(), [7; NONCE]);
     let mut rest = bytes;
     while !rest.is_empty() && !server.space().is_empty() {
         let space = server.space();
@@ -30,7 +30,7 @@ fuzz_target!(|bytes: &[u8]| {
     if let Some(challenge) = bytes.first_chunk() {
         let purpose =
             Purpose { generation: 1, rank: 0, size: 1, link: ConnectionKind::Ring, bf16: false };
-        let client = Client::new(&token, &purpose, &[9; NONCE]);
+        let client = ClientHandshake::new(&token, &purpose, &[9; NONCE]);
         assert!(client.answer(challenge).is_err(), "no server without the token is believed");
     }
     if let Ok(text) = std::str::from_utf8(bytes)

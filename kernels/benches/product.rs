@@ -8,7 +8,7 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use salamander_kernels::cpu::int8::{Int8Weights, forward as forward_int8};
-use salamander_kernels::cpu::linear::{LinearShape, forward};
+use salamander_kernels::cpu::linear::{LinearShape, LinearValues, forward};
 use salamander_kernels::cpu::{Matrix, ProductOutput, product};
 
 /// Rows, inner size, columns, and where they come from.
@@ -107,8 +107,9 @@ fn main() {
         let (input, weight) = (values(rows * inputs), values(inputs * outputs));
         let packed = Int8Weights::new(&weight, inputs, outputs);
         let shape = LinearShape { rows, inputs, outputs };
+        let linear = LinearValues { input: &input, weight: &weight, bias: None };
         let (floats, bytes) = medians(
-            || drop(black_box(forward(shape, &input, &weight, None, false))),
+            || drop(black_box(forward(shape, linear, false))),
             || drop(black_box(forward_int8(rows, &input, &packed, None))),
         );
         let (floats, bytes) = (floats * 1e6, bytes * 1e6);

@@ -35,9 +35,9 @@ macro_rules! networks {
             use burn::tensor::{Device, Tensor};
 
             #[derive(Module, Debug)]
-            pub(super) struct Mlp { layers: Vec<Linear> }
+            pub(super) struct BenchMlp { layers: Vec<Linear> }
 
-            impl Mlp {
+            impl BenchMlp {
                 pub(super) fn new(device: &Device) -> Self {
                     let sizes = [784, 512, 512, 10];
                     let layer = |at: usize| LinearConfig::new(sizes[at], sizes[at + 1]).init(device);
@@ -45,7 +45,7 @@ macro_rules! networks {
                 }
             }
 
-            impl super::Network for Mlp {
+            impl super::Network for BenchMlp {
                 fn forward(&self, images: Tensor<4>) -> Tensor<2> {
                     let x = relu(self.layers[0].forward(images.flatten::<2>(1, 3)));
                     self.layers[2].forward(relu(self.layers[1].forward(x)))
@@ -171,9 +171,9 @@ fn median(mut values: Vec<f64>) -> f64 {
 fn measure(layers: &str, network: &str) -> f64 {
     let device = Device::flex().autodiff();
     match (layers, network) {
-        ("ours", "mlp") => rate(ours::Mlp::new(&device), &device),
+        ("ours", "mlp") => rate(ours::BenchMlp::new(&device), &device),
         ("ours", _) => rate(ours::Cnn::new(&device), &device),
-        (_, "mlp") => rate(burns::Mlp::new(&device), &device),
+        (_, "mlp") => rate(burns::BenchMlp::new(&device), &device),
         _ => rate(burns::Cnn::new(&device), &device),
     }
 }

@@ -18,8 +18,7 @@
 //!
 //! # Layout
 //! - [`layers`]: `Conv2d`, `BatchNorm`, pools, `Linear`, `LayerNorm`, `MultiHeadAttention`, `TransformerEncoder`,
-//!   `Relu`,
-//!   `Gelu`, `Dropout` with Burn's configurations and parameter names
+//!   `Embedding`, `Relu`, `Gelu`, `Dropout` with Burn's configurations and parameter names
 //! - [`ops`]: the operations behind them as functions on tensors; each decides where it runs
 //! - [`cpu`]: the kernels, on plain slices
 //! - `cube`: kernels for GPUs, with the feature `wgpu` or `cuda`

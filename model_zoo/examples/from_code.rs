@@ -18,7 +18,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut killed = false;
     for event in run.events() {
         match event {
-            Event::Report(Report::Step(step)) if step.steps >= 3 && !killed => {
+            Event::Report(Report::Step(step)) if step.steps.0 >= 3 && !killed => {
                 killed = true;
                 run.workers().first().ok_or("there are no workers")?.kill()?;
             }

@@ -2,19 +2,24 @@
 //!
 //! # Layout
 //! - [`cifar`]: small colour pictures, three networks (`cifar/*.yaml`)
+//! - `flow`, behind the feature of that name: digits, clicks and reviews made ready for training (`flow/*.yaml`)
 //! - [`imagenet`]: photos in folders, ResNets and MobileNetV2 with torchvision's weights (`imagenet/const.yaml`)
 //! - [`mnist`]: handwritten digits, four networks (`mnist/*.yaml`)
-//! - [`recommend`]: what people earn, click and like, seven networks on embedding tables (`recommend/*.yaml`)
+//! - [`recommend`]: what people earn, click and like, eight networks on embedding tables (`recommend/*.yaml`)
 //! - `rings`: what `salamander new` writes and `salamander demo` trains
 //! - [`ring_gan`]: two networks against each other, with an optimizer each (`gan/ring_gan.yaml`)
 //! - [`sequence`]: tokens, read by a transformer's encoder (`sequence/encoder.yaml`)
 //! - [`tabular`]: irises and hearts (`tabular/*.yaml`)
 //! - [`text`]: reviews and pairs of texts, told apart by BERT or RoBERTa (`text/bert.yaml`, `text/pairs.yaml`);
 //!   classifiers of Hugging Face as they are; a small GPT (`text/gpt.yaml`)
+//! - `classified_image`: how networks of small pictures are written as ONNX
 //! - `memory`: how long the program keeps what it has freed
 //! - [`own_loop`]: a training loop written by hand on the library's pieces
 
 pub mod cifar;
+mod classified_image;
+#[cfg(feature = "flow")]
+pub mod flow;
 pub mod imagenet;
 #[cfg(feature = "mimalloc")]
 pub mod memory;
@@ -52,6 +57,7 @@ pub fn models() -> Models {
         recommend::dnn::Dnn,
         recommend::frappe::FrappeDeepFm,
         recommend::ncf::Ncf,
+        recommend::prepared::PreparedClicks,
         recommend::wide_deep::WideDeep,
         recommend::xdeepfm::XDeepFm,
         ring_gan::RingGan,

@@ -10,5 +10,8 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 fn main() -> ExitCode {
     #[cfg(feature = "mimalloc")]
     model_zoo::memory::keep();
+    #[cfg(feature = "flow")]
+    return salamander::main_with_flows(model_zoo::models(), model_zoo::flow::flows());
+    #[cfg(not(feature = "flow"))]
     salamander::main(model_zoo::models())
 }

@@ -1,6 +1,5 @@
 //! A transformer's encoder (<https://arxiv.org/abs/1706.03762>) that classifies sequences of tokens.
 
-use burn::nn::{Embedding, EmbeddingConfig};
 use salamander::prelude::*;
 
 /// Hyperparameters.

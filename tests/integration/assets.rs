@@ -14,7 +14,7 @@ const EXPERIMENT: &str = "entrypoint: people\n\
      searcher: {metric: accuracy, smaller_is_better: false, max_length: {epochs: 2}}\n";
 
 /// An experiment in a folder of its own, with all that it needs beside it.
-fn experiment(place: &Workplace) -> String {
+pub(crate) fn experiment(place: &Workplace) -> String {
     fs::create_dir_all(place.path().join("work/lists")).expect("made");
     place.write("work/people.csv", &people_csv(100));
     place.write("work/lists/cities.txt", "Bern\nChur\nUlm\n");

@@ -7,7 +7,7 @@ use burn::tensor::Device;
 use model_zoo::ring_gan::RingGan;
 use salamander::prelude::Rng;
 use salamander_core::experiment::Experiment;
-use salamander_train::checkpoint::{Store, Which};
+use salamander_train::checkpoint::{CheckpointStore, Which};
 use salamander_train::model::build;
 use salamander_train::params;
 
@@ -26,7 +26,7 @@ fn the_gan_puts_points_on_the_ring() {
     assert!(summary["metrics"]["training"]["discriminator_loss"].is_number(), "{summary}");
 
     let folder = Path::new(summary["dir"].as_str().expect("a folder")).join("checkpoints");
-    let checkpoint = Store::find(&folder, &Which::Latest).expect("a checkpoint");
+    let checkpoint = CheckpointStore::find(&folder, &Which::Latest).expect("a checkpoint");
     let experiment = Experiment::parse(&checkpoint.experiment, &[]).expect("valid");
     let device = Device::flex();
     let fresh: RingGan = build(&experiment, &device.clone().autodiff()).expect("builds");

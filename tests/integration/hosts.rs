@@ -1,5 +1,5 @@
-//! Roles started by hand on several hosts, which are network namespaces here, with TLS between them; one of them is cut
-//! off and comes back.
+//! Roles started by hand on several hosts, which are network namespaces here, with TLS between them; they are cut off,
+//! in one direction or both, have slow links, and come back.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -80,6 +80,34 @@ impl Hosts {
         command
     }
 
+    /// What one host sends to another is lost from now on, and nobody is told; the way back is as it was.
+    fn lose_one_way(&self, from: usize, to: usize) {
+        let nobody = ["lladdr", "02:00:00:00:00:99", "nud", "permanent"];
+        self.neighbour("replace", from, to, &nobody).expect("cut");
+    }
+
+    fn mend_one_way(&self, from: usize, to: usize) {
+        self.neighbour("del", from, to, &[]).expect("mended");
+    }
+
+    fn neighbour(&self, how: &str, from: usize, to: usize, rest: &[&str]) -> Option<()> {
+        let (space, cable, to) = (self.space(from), format!("e{from}"), self.address(to));
+        let neighbour = ["-n", &space, "neigh", how, &to, "dev", &cable];
+        self.ip(&[&neighbour[..], rest].concat())
+    }
+
+    /// A host's cable lets this much through from now on, in both directions.
+    fn slow_down(&self, host: usize, rate: &str) {
+        let (space, inner, outer) = (self.space(host), format!("e{host}"), self.cable(host));
+        for place in
+            [&["-n", &space, "qdisc", "add", "dev", &inner][..], &["qdisc", "add", "dev", &outer]]
+        {
+            let shape = ["root", "tbf", "rate", rate, "burst", "4kb", "latency", "2s"];
+            let tc = Command::new("tc").args(place).args(shape).output().expect("iproute2 has tc");
+            assert!(tc.status.success(), "{}", String::from_utf8_lossy(&tc.stderr));
+        }
+    }
+
     fn plug(&self, host: usize, how: &str) {
         self.ip(&["link", "set", &self.cable(host), how]).expect("the cable is ours");
     }
@@ -127,7 +155,7 @@ impl Drop for Started<'_> {
 fn wait_for(what: &str, mut done: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !done() {
-        assert!(begun.elapsed() < Duration::from_secs(90), "{what} does not happen");
+        assert!(begun.elapsed() < Duration::from_secs(180), "{what} does not happen");
         std::thread::sleep(Duration::from_millis(100));
     }
 }
@@ -136,10 +164,8 @@ fn log(place: &Workplace, name: &str) -> std::fs::File {
     std::fs::File::create(place.path().join(name)).expect("a log")
 }
 
-#[test]
-fn a_host_that_is_cut_off_is_left_out_and_comes_back() {
-    let Some(hosts) = Hosts::new("a_host_that_is_cut_off", 3) else { return };
-    let place = Workplace::new();
+/// A run that goes on until somebody stops it.
+fn endless(place: &Workplace) -> PathBuf {
     let ids: String = (0..40_000).map(|id| format!("{id}\n")).collect();
     place.write("ids.csv", &format!("id\n{ids}"));
     let text = "entrypoint: tally\n\
@@ -150,47 +176,121 @@ fn a_host_that_is_cut_off_is_left_out_and_comes_back() {
                 searcher: {metric: loss, max_length: {epochs: 50}}\n\
                 elastic: {silence: 1}\n";
     let experiment = place.write("hosts.yaml", text).display().to_string();
-    let run = PathBuf::from(place.ok(&["train", &experiment, "--prepare"]).out().trim());
-    let shown = run.display().to_string();
-    let master = format!("{}:4455", hosts.address(0));
-    let mut started = Started::none(&hosts, &place);
-    started.start(0, "master", &["master", &shown, "--listen", &master]);
-    for host in 0..3 {
-        let address = hosts.address(host);
-        let args = ["worker", &shown, "--master", &master, "--listen", &address];
-        started.start(host, &format!("worker-{host}"), &args);
+    PathBuf::from(place.ok(&["train", &experiment, "--prepare"]).out().trim())
+}
+
+impl Started<'_> {
+    /// A master on the first host, and a worker on each.
+    fn train(&mut self, run: &Path) {
+        let shown = run.display().to_string();
+        let master = format!("{}:4455", self.hosts.address(0));
+        self.start(0, "master", &["master", &shown, "--listen", &master]);
+        for host in 0..self.hosts.count {
+            let address = self.hosts.address(host);
+            let args = ["worker", &shown, "--master", &master, "--listen", &address];
+            self.start(host, &format!("worker-{host}"), &args);
+        }
     }
-    let members = || {
-        let output = hosts.command(0, &place, &["status", &shown, "--json"]).output();
+
+    /// How many take part now.
+    fn members(&self, run: &Path) -> usize {
+        let shown = run.display().to_string();
+        let output = self.hosts.command(0, self.place, &["status", &shown, "--json"]).output();
         let text = output.map(|output| output.stdout).unwrap_or_default();
         let status: Value = serde_json::from_slice(&text).unwrap_or_default();
         let workers = status["workers"].as_array().cloned().unwrap_or_default();
         workers.iter().filter(|worker| worker["member"].is_u64()).count()
-    };
-    wait_for("training with three hosts", || members() == 3 && steps_logged(&run) > 20);
-
-    hosts.plug(2, "down");
-    wait_for("a generation of two hosts", || members() == 2);
-    let before = steps_logged(&run);
-    wait_for("training with two hosts", || steps_logged(&run) > before + 20);
-    hosts.plug(2, "up");
-    wait_for("the third host's return", || members() == 3);
-    let before = steps_logged(&run);
-    wait_for("training with three hosts again", || steps_logged(&run) > before + 20);
-
-    let stop = hosts.command(0, &place, &["stop", &shown]).output().expect("the program starts");
-    assert!(stop.status.success(), "{}", String::from_utf8_lossy(&stop.stderr));
-    for child in &mut started.children {
-        let status = child.wait().expect("ended");
-        assert!(matches!(status.code(), Some(0 | 75)), "{status}");
     }
-    let ledger: Value = place.ok(&["ledger", &shown, "--json"]).json();
-    let line = &ledger.as_array().expect("lines")[0];
-    let applied = line["applied"].as_u64().expect("a count");
-    assert_eq!(line["duplicated"], 0, "{line}");
-    assert_eq!(applied + line["missing"].as_u64().expect("a count"), 40_000, "{line}");
-    assert!(applied >= (40 * before as u64 / 2).min(40_000), "{line}");
+
+    /// So many hosts train.
+    fn await_training(&self, run: &Path, hosts: usize) {
+        wait_for(&format!("a generation of {hosts} hosts"), || self.members(run) == hosts);
+        let before = steps_logged(run);
+        wait_for(&format!("training with {hosts} hosts"), || steps_logged(run) > before + 20);
+    }
+
+    /// Stops the run; what it has applied, it has applied once. How much that is.
+    fn stop(&mut self, run: &Path) -> u64 {
+        let shown = run.display().to_string();
+        let stop = self.hosts.command(0, self.place, &["stop", &shown]).output();
+        let stop = stop.expect("the program starts");
+        assert!(stop.status.success(), "{}", String::from_utf8_lossy(&stop.stderr));
+        for child in &mut self.children {
+            let status = child.wait().expect("ended");
+            assert!(matches!(status.code(), Some(0 | 75)), "{status}");
+        }
+        let ledger: Value = self.place.ok(&["ledger", &shown, "--json"]).json();
+        let line = &ledger.as_array().expect("lines")[0];
+        let applied = line["applied"].as_u64().expect("a count");
+        assert_eq!(line["duplicated"], 0, "{line}");
+        assert_eq!(applied + line["missing"].as_u64().expect("a count"), 40_000, "{line}");
+        applied
+    }
+}
+
+#[test]
+fn a_host_that_is_cut_off_is_left_out_and_comes_back() {
+    let Some(hosts) = Hosts::new("a_host_that_is_cut_off", 3) else { return };
+    let place = Workplace::new();
+    let run = endless(&place);
+    let mut started = Started::none(&hosts, &place);
+    started.train(&run);
+    started.await_training(&run, 3);
+    hosts.plug(2, "down");
+    started.await_training(&run, 2);
+    hosts.plug(2, "up");
+    started.await_training(&run, 3);
+    let before = steps_logged(&run);
+    let applied = started.stop(&run);
+    assert!(applied >= (40 * before as u64 / 2).min(40_000), "{applied} of {before} steps");
     assert!(log_of(&place, "worker-2.err").contains("transport=\"tls\""));
+}
+
+/// The master reaches both workers, and one of them hears the other without being heard.
+#[test]
+fn two_hosts_of_which_one_does_not_hear_the_other_do_not_hold_up_the_run() {
+    let Some(hosts) = Hosts::new("two_hosts_of_which_one_does_not_hear", 3) else { return };
+    let place = Workplace::new();
+    let run = endless(&place);
+    let mut started = Started::none(&hosts, &place);
+    started.train(&run);
+    started.await_training(&run, 3);
+    hosts.lose_one_way(1, 2);
+    started.await_training(&run, 2);
+    hosts.mend_one_way(1, 2);
+    started.await_training(&run, 3);
+    started.stop(&run);
+}
+
+#[test]
+fn a_link_of_64_kbit_per_second_slows_a_run_and_changes_no_bit() {
+    let Some(hosts) = Hosts::new("a_link_of_64_kbit_per_second", 2) else { return };
+    let place = Workplace::new();
+    let ids: String = (0..400).map(|id| format!("{id}\n")).collect();
+    place.write("ids.csv", &format!("id\n{ids}"));
+    let text = "entrypoint: tally\n\
+                data: {training: ids.csv, shuffle: full}\n\
+                strategy: allreduce\n\
+                workers: 2\n\
+                micro_batches: 4\n\
+                hyperparameters: {global_batch_size: 40, records: 400}\n\
+                reproducibility: {experiment_seed: 7}\n\
+                searcher: {metric: loss, max_length: {epochs: 1}}\n";
+    let experiment = place.write("slow.yaml", text).display().to_string();
+    let alone = ["--set", "strategy=local", "--set", "workers=1", "--out", "alone"];
+    let expected = place.train(&[&[experiment.as_str()][..], &alone].concat());
+    let run = PathBuf::from(place.ok(&["train", &experiment, "--prepare"]).out().trim());
+    hosts.slow_down(1, "64kbit");
+    let mut started = Started::none(&hosts, &place);
+    started.train(&run);
+    wait_for("the end of the run", || run.join("summary.json").exists());
+    for child in &mut started.children {
+        assert!(child.wait().expect("ended").success());
+    }
+    let text = std::fs::read_to_string(run.join("summary.json")).expect("a summary");
+    let summary: Value = serde_json::from_str(&text).expect("JSON");
+    assert_eq!(summary["weights_hash"], expected["weights_hash"], "{summary}");
+    assert_eq!((&summary["workers"], &summary["generations"]), (&2.into(), &1.into()));
 }
 
 #[test]

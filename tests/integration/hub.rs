@@ -9,6 +9,7 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
+use crate::postgres::PostgresServer;
 use crate::support::{PROGRAM, Workplace, points_csv};
 
 const SINGLE: &str = "\
@@ -119,36 +120,70 @@ fn a_mistake_is_told_by_name_and_leaves_nothing_running() {
 
 #[test]
 fn nothing_is_lost_or_doubled_when_hub_and_trials_are_killed() {
-    kill_often(6);
+    kill_often(6, None);
 }
 
-/// Kills hub and trials so many times while a search and a single run go on, and compares with undisturbed ones.
-pub(crate) fn kill_often(kills: usize) {
+/// What the kills of [`kill_often`] have hit.
+#[derive(Debug, Default)]
+struct Hits {
+    hub: usize,
+    database: usize,
+    masters: usize,
+    trials: usize,
+}
+
+/// Kills hub, trials, masters and, where there is one, the database so many times while a search, a single run and one
+/// with a master go on, and compares with undisturbed ones.
+pub(crate) fn kill_often(kills: usize, database: Option<&PostgresServer>) {
     let place = place();
+    let ring = ["single.yaml", "--workers", "2", "--set", "searcher.max_length={batches: 600}"];
     let undisturbed: Value =
         place.ok(&["train", "search.yaml", "--json", "--out", "alone", "--slots", "2"]).json();
     let single = place.train(&["single.yaml", "--out", "alone"]);
-    let mut hub = Hub::start(&place);
-    for file in ["search.yaml", "single.yaml"] {
-        place.ok(&["experiment", "create", file, "--detach"]);
-    }
-    let mut random = 7u64;
-    let mut killed = 0;
-    while killed < kills && !hub.all_over() {
-        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-        std::thread::sleep(Duration::from_millis(50 + (random >> 33) % 400));
-        if (random >> 40).is_multiple_of(3) {
-            hub.kill();
-            hub = Hub::start(&place);
-            killed += 1;
-        } else if let Some(victim) = holders(&place).into_iter().last() {
-            // It may have ended by itself just now.
-            killed += usize::from(kill_process(victim, Signal::KILL).is_ok());
+    let led = place.train(&[&ring[..], &["--out", "alone"]].concat());
+    let store = database.map(PostgresServer::database);
+    let options: Vec<&str> = store.iter().flat_map(|store| ["--store", store]).collect();
+    let start = |place: &Workplace| Hub::start_with(place, "127.0.0.1:0", &options, &[]);
+    let mut hub = start(&place);
+    let sets = ["--set", "workers=2", "--set", "strategy=allreduce", "--set", ring[4]];
+    place.ok(&["experiment", "create", "search.yaml", "--detach"]);
+    place.ok(&["experiment", "create", "single.yaml", "--detach"]);
+    place.ok(&[&["experiment", "create", "single.yaml", "--detach"], &sets[..]].concat());
+    let mut rng = salamander_core::seed::Rng::new(7);
+    let mut hits = Hits::default();
+    let count = |hits: &Hits| hits.hub + hits.database + hits.masters + hits.trials;
+    while count(&hits) < kills && !hub.all_over() {
+        std::thread::sleep(Duration::from_millis(50 + rng.below(400)));
+        match (rng.below(4), database) {
+            (0, _) => {
+                hub.kill();
+                hub = start(&place);
+                hits.hub += 1;
+            }
+            (1, Some(database)) => {
+                database.restart(Duration::from_millis(rng.below(300)));
+                hits.database += 1;
+            }
+            (choice, _) => {
+                let masters = masters_of(&place);
+                let (victims, hit) = match choice == 2 && !masters.is_empty() {
+                    true => (masters, &mut hits.masters),
+                    false => (holders(&place), &mut hits.trials),
+                };
+                if !victims.is_empty() {
+                    let victim = victims[rng.below(victims.len() as u64) as usize];
+                    // It may have ended by itself just now.
+                    *hit += usize::from(kill_process(victim, Signal::KILL).is_ok());
+                }
+            }
         }
     }
-    for id in ["1", "2"] {
+    eprintln!("measured: killed {hits:?}");
+    for id in ["1", "2", "3"] {
         place.ok(&["experiment", "wait", id]);
     }
+    let run: Value = place.ok(&["trial", "describe", "3.1", "--json"]).json();
+    assert_eq!(run["summary"]["weights_hash"], led["weights_hash"], "the same bits with a master");
     let trials: Value = place.ok(&["experiment", "describe", "1", "--json"]).json();
     let decided = |trials: &Value| {
         let mut all: Vec<Value> = trials.as_array().expect("a list").clone();
@@ -168,15 +203,32 @@ pub(crate) fn kill_often(kills: usize) {
     assert_eq!(steps, (1..=2000).collect::<Vec<_>>());
     place.ok(&["experiment", "delete", "1"]);
     hub.kill();
-    let hub = Hub::start(&place);
-    assert_eq!(hub.get("/api/v1/experiments")["total"], 1);
+    let hub = start(&place);
+    assert_eq!(hub.get("/api/v1/experiments")["total"], 2);
     hub.stop();
     assert!(processes_of(&place).is_empty(), "nothing is left running");
 }
 
+/// A hub that is gone when the test is; with one that panics goes all that was started for it.
 pub(crate) struct Hub {
     process: Child,
     address: String,
+    place: PathBuf,
+}
+
+impl Drop for Hub {
+    fn drop(&mut self) {
+        // It may be gone already.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+        if std::thread::panicking() {
+            let left = processes_below(&self.place);
+            for pid in left.into_iter().filter_map(Pid::from_raw) {
+                // It may have ended by itself just now.
+                let _ = kill_process(pid, Signal::KILL);
+            }
+        }
+    }
 }
 
 impl Hub {
@@ -189,13 +241,24 @@ impl Hub {
     }
 
     pub(crate) fn start_on(place: &Workplace, address: &str) -> Self {
-        let mut command = place.command(&["hub", "--listen", address, "--slots", "3"]);
+        Self::start_with(place, address, &[], &[])
+    }
+
+    pub(crate) fn start_with(
+        place: &Workplace,
+        address: &str,
+        options: &[&str],
+        settings: &[(&str, &str)],
+    ) -> Self {
+        let args = ["hub", "--listen", address, "--slots", "4"];
+        let mut command = place.command(&[&args[..], options].concat());
+        command.envs(settings.iter().copied());
         let mut process = command.stderr(std::process::Stdio::inherit()).spawn().expect("started");
         let mut line = String::new();
         let out = process.stdout.as_mut().expect("its output");
         BufReader::new(out).read_line(&mut line).expect("a line");
         let address = line.trim().rsplit_once("http://").expect("an address").1.to_string();
-        Self { process, address }
+        Self { process, address, place: place.path().to_path_buf() }
     }
 
     pub(crate) fn kill(&mut self) {
@@ -227,6 +290,15 @@ impl Hub {
     }
 }
 
+/// Masters of runs.
+fn masters_of(place: &Workplace) -> Vec<Pid> {
+    let is_master = |pid: &i32| {
+        let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        String::from_utf8_lossy(&line).split('\0').nth(1) == Some("master")
+    };
+    processes_of(place).into_iter().filter(is_master).filter_map(Pid::from_raw).collect()
+}
+
 /// Processes that hold a run's folder: supervisors of single runs and of searches, and trials.
 fn holders(place: &Workplace) -> Vec<Pid> {
     let runs = place.path().join("runs");
@@ -238,7 +310,7 @@ fn holders(place: &Workplace) -> Vec<Pid> {
         let text = fs::read_to_string(folder.join("run.lock")).ok()?;
         let pid: i32 = text.trim().parse().ok()?;
         // A number of a process that has ended may be another's by now.
-        is_ours(pid, place).then(|| Pid::from_raw(pid)).flatten()
+        is_ours(pid, place.path()).then(|| Pid::from_raw(pid)).flatten()
     };
     folders.iter().filter_map(pid).collect()
 }
@@ -248,18 +320,23 @@ fn folders_of(parent: &Path) -> Vec<PathBuf> {
     entries.map(|entry| entry.path()).filter(|path| path.is_dir()).collect()
 }
 
-fn is_ours(pid: i32, place: &Workplace) -> bool {
+fn is_ours(pid: i32, place: &Path) -> bool {
     let read = |name: &str| fs::read(format!("/proc/{pid}/{name}")).unwrap_or_default();
+    // Roles and trials call themselves otherwise: the file is what counts.
+    let program = fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
     let command = String::from_utf8_lossy(&read("cmdline")).into_owned();
     let folder = fs::read_link(format!("/proc/{pid}/cwd")).unwrap_or_default();
     let state = String::from_utf8_lossy(&read("stat")).into_owned();
     let is_gone = state.rsplit_once(')').is_none_or(|(_, rest)| rest.trim_start().starts_with('Z'));
-    let here =
-        folder.starts_with(place.path()) || command.contains(&*place.path().to_string_lossy());
-    !is_gone && here && command.contains(PROGRAM)
+    let here = folder.starts_with(place) || command.contains(&*place.to_string_lossy());
+    !is_gone && here && program == Path::new(PROGRAM)
 }
 
 pub(crate) fn processes_of(place: &Workplace) -> Vec<i32> {
+    processes_below(place.path())
+}
+
+fn processes_below(place: &Path) -> Vec<i32> {
     let entries = fs::read_dir("/proc").expect("a list").flatten();
     let numbers = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     numbers.filter(|pid| is_ours(*pid, place)).collect()

@@ -1,6 +1,7 @@
 //! The real program, run as a user runs it: trained, killed, starved of disk, fed with nonsense. What takes long
 //! is in [`long`], which `cargo xtask test --all` adds.
 
+mod aimed;
 mod assets;
 mod asynchronous;
 mod bits;
@@ -14,6 +15,7 @@ mod first_run;
 mod from_code;
 mod hosts;
 mod hub;
+mod hub_rebuild;
 mod hub_upkeep;
 mod interop;
 mod interrupted;
@@ -22,6 +24,9 @@ mod long;
 mod outputs;
 mod pipelines;
 mod places;
+#[path = "../../crates/salamander-hub/tests/support/postgres.rs"]
+#[allow(dead_code, reason = "the hub's own tests use more of it")]
+mod postgres;
 mod precision;
 mod recommenders;
 mod search;

@@ -24,9 +24,14 @@ struct Run {
 
 impl Run {
     fn begin(fire: Fire) -> Self {
+        Self::begin_with(fire, &[])
+    }
+
+    fn begin_with(fire: Fire, variables: &[(&str, &str)]) -> Self {
         let place = Workplace::new();
         chaos::prepare(place.path(), &fire);
-        let command = place.command(&["train", "tally.yaml", "--json"]);
+        let mut command = place.command(&["train", "tally.yaml", "--json"]);
+        command.envs(variables.iter().copied());
         let (child, folder) = start(command, &place, 10, Duration::ZERO);
         Self { place, child, folder, fire }
     }
@@ -159,6 +164,32 @@ fn a_part_that_is_not_written_is_tried_again_while_workers_push() {
     run.until("a later one is written", |run| run.said(" kept") > kept);
     let (summary, logs) = run.end();
     assert_eq!(summary["restarts"]["ps"], 1, "{summary}\n{logs}");
+}
+
+/// The pages that the processes of a run show, at the addresses that their logs name.
+fn shown(run: &Run) -> Vec<String> {
+    let logs = run.logs();
+    let told = logs.lines().filter(|line| line.contains("shows metrics"));
+    let addresses =
+        told.filter_map(|line| line.split("address=").nth(1)?.split_whitespace().next());
+    addresses.filter_map(|address| fake_cluster::page(address, "/metrics").ok()).collect()
+}
+
+#[test]
+fn processes_show_metrics_where_they_are_asked_to_and_nowhere_else() {
+    let fire = Fire { servers: 1, ..fire(1, 2, 6) };
+    let slow = Fire { delay_ms: 8, ..fire.clone() };
+    let mut run = Run::begin_with(slow, &[("SALAMANDER_HEALTH", "127.0.0.1:0")]);
+    run.until("two workers and a server show what they do", |run| {
+        let pages = shown(run);
+        let has = |line: &str| pages.iter().filter(|page| page.contains(line)).count();
+        has("\nsalamander_worker_members 2.0\n") == 2
+            && has("\nsalamander_server_partitions 1024\n") == 1
+    });
+    run.end();
+    let run = Run::begin(fire);
+    assert_eq!(run.said("shows metrics"), 0, "no port that nobody asked for");
+    run.end();
 }
 
 /// Changes the number of servers three times and kills one as soon as the master says that the move has begun.

@@ -28,9 +28,10 @@ impl Serving {
         let mut command = place.command(&all);
         let mut child = command.stderr(Stdio::inherit()).spawn().expect("starts");
         let lines = BufReader::new(child.stdout.take().expect("its output")).lines();
-        let listening = lines
-            .map_while(Result::ok)
-            .find_map(|line| line.strip_prefix("listening on http://").map(str::to_string));
+        let listening = lines.map_while(Result::ok).find_map(|line| {
+            let url = line.strip_prefix("listening on ")?;
+            url.split_once("://").map(|(_, address)| address.to_string())
+        });
         Self { child, address: listening.expect("it listens") }
     }
 
@@ -293,6 +294,70 @@ pub(crate) fn kill_batch_client(kills: u32, records: u64) {
         assert_eq!(bits(&found["scores"]), bits(&expected["scores"]), "record {number}");
     }
     assert!(!partial.exists());
+}
+
+/// Waits until a file has so many whole lines; returns them.
+fn lines_of(path: &Path, count: usize) -> Vec<Value> {
+    let text = || std::fs::read_to_string(path).unwrap_or_default();
+    until("lines", || text().matches('\n').count() >= count);
+    let text = text();
+    let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
+    whole.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
+}
+
+/// Over an encrypted connection and with a token; the client is killed in between, and goes on.
+#[test]
+fn a_growing_file_is_followed_over_https() {
+    let place = place(1);
+    let model = format!("sides={}", trained(&place, 1));
+    place.ok(&["tls", "certificates"]);
+    place.write("token", "open-sesame\n");
+    let secret = ["--tls", "certificates", "--token-file", "token"];
+    let serving = Serving::start(&place, &[&[model.as_str()], &secret[..]].concat(), "127.0.0.1:0");
+    let url = format!("https://{}", serving.address);
+    let args = ["infer", &url, "--model", "sides", "--data", "events.jsonl", "--follow"];
+    let args = [&args[..], &["--out", "answers.jsonl", "--token-file", "token"]].concat();
+    let distrusts = place.run(&[&args[..], &["--server-name", "salamander.job"]].concat());
+    assert!(distrusts.err().contains("events.jsonl"), "{}", distrusts.err());
+    let line = |at: usize| format!("{{\"x\": {}, \"y\": 0.25}}\n", at as f64 / 10.0);
+    let lines = |from: usize, to: usize| (from..to).map(line).collect::<String>();
+    place.write("events.jsonl", &(lines(0, 5) + "{\"x\": 0.5"));
+    let distrusts = place.run(&[&args[..], &["--server-name", "salamander.job"]].concat());
+    assert!(distrusts.err().contains("certificate"), "{}", distrusts.err());
+    let trust = ["--ca", "certificates/ca.crt", "--server-name", "salamander.job"];
+    let args = [&args[..], &trust].concat();
+    let start = || place.command(&args).stdout(Stdio::null()).spawn().expect("starts");
+    let (answers, mut child) = (place.path().join("answers.jsonl"), start());
+    lines_of(&answers, 5);
+    child.kill().expect("killed");
+    child.wait().expect("ended");
+    // What a kill may leave: the beginning of a line.
+    let mut torn = std::fs::OpenOptions::new().append(true).open(&answers).expect("opened");
+    torn.write_all(b"{\"record\": 5").expect("torn");
+    place.write("events.jsonl", &lines(0, 8));
+    let mut child = start();
+    let found = lines_of(&answers, 8);
+    let events = place.path().join("events.jsonl");
+    let mut growing = std::fs::OpenOptions::new().append(true).open(events).expect("opened");
+    growing.write_all(lines(8, 12).as_bytes()).expect("written");
+    let more = lines_of(&answers, 12);
+    child.kill().expect("killed");
+    child.wait().expect("ended");
+    assert_eq!(more[..8], found[..]);
+    for (record, answer) in more.iter().enumerate() {
+        assert_eq!(answer["record"], record);
+    }
+    place.ok(&[
+        "predict",
+        &model["sides=".len()..],
+        "--data",
+        "events.jsonl",
+        "--out",
+        "all.jsonl",
+    ]);
+    for (found, expected) in more.iter().zip(lines_of(&place.path().join("all.jsonl"), 12)) {
+        assert_eq!(bits(&found["scores"]), bits(&expected["scores"]));
+    }
 }
 
 #[test]

@@ -136,15 +136,17 @@ fn a_worker_with_another_experiment_is_refused_and_the_run_goes_on() {
         std::fs::copy(run.join(name), other.join(name)).expect("copied");
     }
     let text = std::fs::read_to_string(other.join("experiment.yaml")).expect("there");
-    assert!(text.contains("on_nan: fail"), "{text}");
-    let text = text.replace("on_nan: fail", "on_nan: skip");
-    std::fs::write(other.join("experiment.yaml"), text).expect("written");
-    let args = role(&other.display().to_string());
-    let refused = place.run(&args.each_ref().map(String::as_str));
-    assert_ne!(refused.code(), Some(0), "{}", refused.out());
-    let reason = "its experiment is not that of the run's first worker";
-    let said = format!("{}{}", refused.out(), refused.err());
-    assert!(said.contains(reason), "{said}");
+    for (field, others) in [("on_nan:", "on_nan: skip"), ("learning_rate:", "learning_rate: 0.5")] {
+        let is_field = |line: &&str| line.trim_start().starts_with(field);
+        let own = text.lines().find(is_field).expect("it is in force").trim_start();
+        std::fs::write(other.join("experiment.yaml"), text.replace(own, others)).expect("written");
+        let args = role(&other.display().to_string());
+        let refused = place.run(&args.each_ref().map(String::as_str));
+        assert_ne!(refused.code(), Some(0), "{}", refused.out());
+        let reason = "its experiment is not that of the run's first worker";
+        let said = format!("{}{}", refused.out(), refused.err());
+        assert!(said.contains(reason), "{others}: {said}");
+    }
 
     let begun = steps_logged(&run);
     worker.wait_until("it goes on", || steps_logged(&run) > begun + 5);

@@ -84,7 +84,7 @@ impl Bucket {
     }
 
     /// A command with a way to it.
-    fn run(&self, place: &Workplace, args: &[&str]) -> Ended {
+    pub(crate) fn run(&self, place: &Workplace, args: &[&str]) -> Ended {
         Ended(self.command(place, args).output().expect("the program starts"))
     }
 

@@ -14,6 +14,9 @@ use salamander::prelude::*;
 pub struct Hp {
     #[hparam(default = 100, min = 1)]
     records: usize,
+    /// Of each record.
+    #[hparam(default = 1.0, min = 0.0)]
+    learning_rate: f64,
     /// How long a micro-batch takes, so that there is time to kill somebody.
     #[hparam(default = 0, min = 0)]
     delay_ms: u64,
@@ -121,8 +124,8 @@ impl Trial for Tally {
         -output.clone().flatten(0, 1)
     }
 
-    fn optimizer(_hp: &Hp) -> impl Into<Optimizer> {
-        Optimizer::sgd(1.0)
+    fn optimizer(hp: &Hp) -> impl Into<Optimizer> {
+        Optimizer::sgd(hp.learning_rate)
     }
 }
 
@@ -152,7 +155,7 @@ impl Trial for TableTally {
         -output.clone().flatten(0, 1)
     }
 
-    fn optimizer(_hp: &Hp) -> impl Into<Optimizer> {
-        Optimizer::sgd(1.0)
+    fn optimizer(hp: &Hp) -> impl Into<Optimizer> {
+        Optimizer::sgd(hp.learning_rate)
     }
 }

@@ -20,11 +20,11 @@ mod tidy;
 #[command(name = "cargo xtask", bin_name = "cargo xtask")]
 struct Args {
     #[command(subcommand)]
-    task: Task,
+    task: XtaskCommand,
 }
 
 #[derive(Subcommand)]
-enum Task {
+enum XtaskCommand {
     /// Run everything that CI runs except the tests: fmt, clippy, doc, tidy, codegen --check.
     Check,
     /// Run README's tests; with --all also those that take minutes more.
@@ -86,6 +86,12 @@ enum Task {
         #[arg(long, value_name = "DIR", default_value = "data/mnist-sample")]
         out: PathBuf,
     },
+    /// Write what tests of models are compared with anew, by PyTorch, torchvision and transformers.
+    ModelFixtures {
+        /// A Python that has them.
+        #[arg(long, default_value = "python3")]
+        python: PathBuf,
+    },
 }
 
 fn main() -> ExitCode {
@@ -99,15 +105,15 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(root: &Path, task: Task) -> anyhow::Result<()> {
+fn run(root: &Path, task: XtaskCommand) -> anyhow::Result<()> {
     match task {
-        Task::Check => check(root),
-        Task::Test { all } => test::run(root, all),
-        Task::Package { check } => package::run(root, check),
-        Task::BuildCost { check } => build_cost::run(root, check),
-        Task::Tidy => tidy::run(root),
-        Task::Codegen { check } => codegen::run(root, check),
-        Task::Chaos { seed, minutes, faults, workers } => {
+        XtaskCommand::Check => check(root),
+        XtaskCommand::Test { all } => test::run(root, all),
+        XtaskCommand::Package { check } => package::run(root, check),
+        XtaskCommand::BuildCost { check } => build_cost::run(root, check),
+        XtaskCommand::Tidy => tidy::run(root),
+        XtaskCommand::Codegen { check } => codegen::run(root, check),
+        XtaskCommand::Chaos { seed, minutes, faults, workers } => {
             cargo(root, &["build", "-p", "tests"], &[])?;
             let values = [seed, minutes, faults, workers].map(|value| value.to_string());
             let mut args = vec!["run", "-q", "-p", "tests", "--bin", "chaos", "--"];
@@ -115,9 +121,20 @@ fn run(root: &Path, task: Task) -> anyhow::Result<()> {
             args.extend(names.iter().zip(&values).flat_map(|(name, value)| [*name, value]));
             cargo(root, &args, &[])
         }
-        Task::BenchCompare { old, new, threshold } => bench_compare::run(&old, &new, threshold),
-        Task::MnistSample { folder, out } => mnist_sample::run(&folder, &out),
+        XtaskCommand::BenchCompare { old, new, threshold } => {
+            bench_compare::run(&old, &new, threshold)
+        }
+        XtaskCommand::MnistSample { folder, out } => mnist_sample::run(&folder, &out),
+        XtaskCommand::ModelFixtures { python } => model_fixtures(root, &python),
     }
+}
+
+fn model_fixtures(root: &Path, python: &Path) -> anyhow::Result<()> {
+    let script = root.join("crates/salamander-models/tests/fixtures/make.py");
+    let status = Command::new(python).arg(&script).status();
+    let status = status.with_context(|| format!("{} does not start", python.display()))?;
+    ensure!(status.success(), "{} failed: torch, torchvision and transformers?", script.display());
+    Ok(())
 }
 
 fn check(root: &Path) -> anyhow::Result<()> {

@@ -1,9 +1,9 @@
 //! Enforces the house rules that rustfmt and clippy do not know, because asking does not scale.
 //!
-//! The rules are pure functions in [`rules`], [`links`] and [`layers`]; only this file reads files and
+//! The rules are pure functions in [`rules`], [`links`], [`proofs`] and [`layers`]; only this file reads files and
 //! starts programs.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::fs;
 use std::io::ErrorKind;
@@ -14,23 +14,24 @@ use anyhow::{Context, bail, ensure};
 
 mod layers;
 mod links;
+mod proofs;
 mod rules;
 
 /// A broken rule: where it is broken, and what to do about it.
 #[derive(Debug, PartialEq)]
-struct Failure {
+struct BrokenRule {
     path: String,
     line: usize,
     advice: String,
 }
 
-impl Failure {
-    fn new(path: &str, line: usize, advice: impl Into<String>) -> Failure {
-        Failure { path: path.to_owned(), line, advice: advice.into() }
+impl BrokenRule {
+    fn new(path: &str, line: usize, advice: impl Into<String>) -> BrokenRule {
+        BrokenRule { path: path.to_owned(), line, advice: advice.into() }
     }
 }
 
-impl fmt::Display for Failure {
+impl fmt::Display for BrokenRule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}: {}", self.path, self.line, self.advice)
     }
@@ -41,6 +42,7 @@ pub(crate) fn run(root: &Path) -> anyhow::Result<()> {
     let mut failures = Vec::new();
     let mut lengths = Vec::new();
     let mut pages = BTreeMap::new();
+    let mut functions = BTreeSet::new();
     for path in tracked_files(root)? {
         let Some(bytes) = read(&root.join(&path))? else {
             continue;
@@ -53,12 +55,15 @@ pub(crate) fn run(root: &Path) -> anyhow::Result<()> {
         failures.extend(rules::machine_paths(&path, &text));
         if path.ends_with(".rs") {
             failures.extend(rules::rust(&path, &text));
+            functions.extend(proofs::functions(&text).map(str::to_string));
             lengths.push((path, rules::code_lines(&text)));
         } else if path.ends_with(".md") {
             pages.insert(path, text);
         }
     }
     failures.extend(links::links(&pages, |path| root.join(path).exists()));
+    let page = pages.get(proofs::PAGE).map(String::as_str).unwrap_or_default();
+    failures.extend(proofs::proofs(page, &functions));
     failures.extend(rules::median(&lengths));
     for (package, forbidden) in layers::MUST_NOT_SEE {
         failures.extend(layers::forbidden(package, forbidden, &dependency_tree(root, package)?));

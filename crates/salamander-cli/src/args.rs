@@ -212,4 +212,8 @@ pub(crate) struct MemberArgs {
     /// Where others reach this process
     #[arg(long, value_name = "IP", default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST))]
     pub(crate) listen: IpAddr,
+    /// Where to answer probes and show metrics [default: nowhere]
+    #[cfg(feature = "kube")]
+    #[arg(long, value_name = "IP:PORT")]
+    pub(crate) health: Option<std::net::SocketAddr>,
 }

@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use crate::out::Out;
 use crate::signals::Signals;
-use crate::ui::Follower;
+use crate::ui::RunDisplay;
 use crate::{ledger, scaffold, train};
 
 /// The rows of the curve.
@@ -52,7 +52,7 @@ pub(crate) fn run(command: Command, program: &Program) -> Result<ExitCode> {
     let run = draft.start()?;
     let every = Duration::from_secs_f64(args.every);
     let mut kills = Kills { every, last: Instant::now(), count: 0 };
-    train::follow(&run, &mut Follower::new(Out::Stdout), &signals, &mut |begun| {
+    train::follow(&run, &mut RunDisplay::new(Out::Stdout), &signals, &mut |begun| {
         kills.maybe(&run, begun);
     });
     let finished = run.wait()?;

@@ -5,19 +5,21 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
 use salamander_core::elastic::Ending;
 use salamander_kube::crd as definition;
-use salamander_run::cluster::{Cluster, JobOptions, JobStorage, PodOptions, PodView, operate};
+use salamander_run::cluster::{
+    Cluster, ClusterJobs, JobOptions, JobStorage, PodOptions, PodView, operate,
+};
 use salamander_run::roles::Exit;
-use salamander_run::{Error, Overrides, Program, State};
+use salamander_run::{Error, Overrides, Program, State, TrainsOn};
 use serde_json::Value;
 
 use crate::args::OverrideArgs;
 use crate::out::{self, Out};
 use crate::roles::log_to_stderr;
-use crate::ui::{Follower, job_line};
+use crate::ui::{RunDisplay, job_line};
 
 /// Where processes of a run are.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -51,13 +53,20 @@ impl PlaceArgs {
 #[derive(clap::Args)]
 pub(crate) struct JobArgs {
     #[command(flatten)]
+    kind: JobKindArgs,
+    /// The job's name [default: the experiment's]
+    #[arg(long = "job", value_name = "NAME")]
+    name: Option<String>,
+}
+
+/// What jobs are made of, whatever their names are.
+#[derive(clap::Args)]
+pub(crate) struct JobKindArgs {
+    #[command(flatten)]
     place: PlaceArgs,
     /// The image with this program
     #[arg(long)]
     image: Option<String>,
-    /// The job's name [default: the experiment's]
-    #[arg(long = "job", value_name = "NAME")]
-    name: Option<String>,
     /// A file with more of a training job's spec: resources, templates, priority
     #[arg(long, value_name = "FILE")]
     spec: Option<PathBuf>,
@@ -72,20 +81,69 @@ pub(crate) struct JobArgs {
     store_secret: Option<String>,
 }
 
-impl JobArgs {
-    fn options(&self) -> JobOptions {
+impl JobKindArgs {
+    fn options(&self) -> Result<JobOptions> {
         let claim = self.storage_claim.clone().map(JobStorage::Claim);
-        JobOptions {
+        // Trials read it in folders of their own.
+        let spec = self.spec.as_ref().map(|file| {
+            std::fs::canonicalize(file).with_context(|| format!("--spec {}", file.display()))
+        });
+        Ok(JobOptions {
             image: self.image.clone(),
-            name: self.name.clone(),
-            spec: self.spec.clone(),
+            name: None,
+            spec: spec.transpose()?,
             storage: claim.or_else(|| self.storage_size.clone().map(JobStorage::Size)),
             store_secret: self.store_secret.clone(),
-        }
+        })
     }
 
     pub(crate) fn is_cluster(&self) -> bool {
         self.place.is_cluster()
+    }
+
+    /// The jobs that runs with a folder on this machine train as.
+    pub(crate) fn jobs(&self) -> Result<ClusterJobs> {
+        Ok(ClusterJobs { namespace: self.place.namespace.clone(), options: self.options()? })
+    }
+
+    /// The same as arguments of `train`.
+    pub(crate) fn to_arguments(&self) -> Result<Vec<String>> {
+        let options = self.options()?;
+        let (claim, size) = match options.storage {
+            Some(JobStorage::Claim(claim)) => (Some(claim), None),
+            Some(JobStorage::Size(size)) => (None, Some(size)),
+            None => (None, None),
+        };
+        let spec = options.spec.map(|file| file.display().to_string());
+        let named = [
+            ("--namespace", self.place.namespace.clone()),
+            ("--image", options.image),
+            ("--spec", spec),
+            ("--storage-claim", claim),
+            ("--storage-size", size),
+            ("--store-secret", options.store_secret),
+        ];
+        let given = named.into_iter().filter_map(|(name, value)| Some([name.to_string(), value?]));
+        let first = ["--platform", "kube", "--mirror"].map(str::to_string);
+        Ok(first.into_iter().chain(given.flatten()).collect())
+    }
+}
+
+impl JobArgs {
+    fn options(&self) -> Result<JobOptions> {
+        Ok(JobOptions { name: self.name.clone(), ..self.kind.options()? })
+    }
+
+    pub(crate) fn is_cluster(&self) -> bool {
+        self.kind.is_cluster()
+    }
+
+    /// Where a run with a folder on this machine trains.
+    pub(crate) fn trains_on(&self) -> Result<TrainsOn> {
+        match self.is_cluster() {
+            true => Ok(TrainsOn::Cluster(Box::new(self.kind.jobs()?))),
+            false => Ok(TrainsOn::ThisMachine),
+        }
     }
 }
 
@@ -93,7 +151,11 @@ impl JobArgs {
 #[derive(clap::Subcommand)]
 pub(crate) enum Command {
     /// Print the definition of the custom resource `TrainingJob`, for `kubectl apply`
-    Crd,
+    Crd {
+        /// With the next version, `v1beta1`, served beside `v1alpha1` and stored
+        #[arg(long)]
+        next: bool,
+    },
     /// Look after the training jobs of a cluster
     Operator {
         /// Look after the jobs of this namespace only
@@ -164,7 +226,10 @@ impl PodArgs {
 /// Does what is only done for clusters.
 pub(crate) fn run(command: Command, program: &Program) -> Result<ExitCode> {
     match command {
-        Command::Crd => out::text(&definition::definition_yaml()?)?,
+        Command::Crd { next } => {
+            let made = if next { definition::next_definition() } else { definition::definition() };
+            out::text(&definition::definition_yaml(&made)?)?;
+        }
         Command::Operator { namespace, health } => {
             log_to_stderr("operator", 0);
             operate(namespace, health)?;
@@ -175,8 +240,8 @@ pub(crate) fn run(command: Command, program: &Program) -> Result<ExitCode> {
                 return Ok(ExitCode::SUCCESS);
             }
             let Some(experiment) = &args.experiment else { bail!("name an experiment file") };
-            let namespace = args.job.place.namespace.as_deref().unwrap_or("default");
-            let (overrides, options) = (args.overrides.overrides(), args.job.options());
+            let namespace = args.job.kind.place.namespace.as_deref().unwrap_or("default");
+            let (overrides, options) = (args.overrides.overrides(), args.job.options()?);
             let job = options.read(experiment, &overrides, namespace, program.models())?;
             out::text(&job.to_manifest(args.secrets.as_deref())?)?;
         }
@@ -196,8 +261,9 @@ pub(crate) fn train(
     program: &Program,
     as_json: bool,
 ) -> Result<ExitCode> {
-    let cluster = args.place.connect()?;
-    let submission = args.options().read(file, overrides, cluster.namespace(), program.models())?;
+    let cluster = args.kind.place.connect()?;
+    let submission =
+        args.options()?.read(file, overrides, cluster.namespace(), program.models())?;
     let operated = cluster.submit(&submission)?;
     let job = &submission.job;
     let by = if operated { "the operator" } else { "its own master; there is no operator" };
@@ -207,14 +273,14 @@ pub(crate) fn train(
 
 /// Goes on with a job that was stopped, and follows it.
 pub(crate) fn resume(job: &str, args: &JobArgs, as_json: bool) -> Result<ExitCode> {
-    let cluster = args.place.connect()?;
+    let cluster = args.kind.place.connect()?;
     cluster.resume(job)?;
     follow(&cluster, job, as_json)
 }
 
 /// Follows a job and tells how it ended.
 fn follow(cluster: &Cluster, job: &str, as_json: bool) -> Result<ExitCode> {
-    let mut follower = Follower::new(if as_json { Out::Stderr } else { Out::Stdout });
+    let mut follower = RunDisplay::new(if as_json { Out::Stderr } else { Out::Stdout });
     let ended = cluster.follow(job, |event| follower.take(&event))?;
     follower.finish();
     // A reader that has gone away must not hide how the job ended.

@@ -122,10 +122,14 @@ fn list(jobs: &[TrainingJob], as_json: bool) -> Result<()> {
 fn top(cluster: &Cluster, job: &str) -> Result<()> {
     let view = cluster.view(job)?;
     outln!("{}", view.line())?;
-    outln!("{:<10}{:<12}{:>12}{:>14}", "worker", "does", "records", "computing s")?;
+    let [compute, exchange, data] = ["computing s", "exchange s", "of it data s"];
+    outln!("{:<10}{:<12}{:>12}{compute:>14}{data:>14}{exchange:>14}", "worker", "does", "records")?;
     for worker in view.progress.unwrap_or_default().each {
         let (index, work) = (worker.index, worker.work);
-        outln!("{index:<10}{work:<12}{:>12}{:>14.1}", worker.records, worker.seconds)?;
+        let (compute, exchange, data) =
+            (worker.seconds, worker.exchange_seconds, worker.data_seconds);
+        let times = format!("{compute:>14.1}{data:>14.1}{exchange:>14.1}");
+        outln!("{index:<10}{work:<12}{:>12}{times}", worker.records)?;
     }
     Ok(())
 }

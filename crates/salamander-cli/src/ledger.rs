@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use salamander_core::ledger::LedgerLine;
-use salamander_train::checkpoint::{Store, Which};
+use salamander_train::checkpoint::{CheckpointStore, Which};
 
 use crate::args::RunArg;
 use crate::out;
@@ -20,7 +20,7 @@ pub(crate) struct Args {
 
 /// Prints the ledger; fails when a record was repeated or the hash of a complete epoch is wrong.
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
-    let checkpoint = Store::find(&args.run.find()?.checkpoints(), &Which::Latest)?;
+    let checkpoint = CheckpointStore::find(&args.run.find()?.checkpoints(), &Which::Latest)?;
     let lines = checkpoint.state.progress.ledger.lines();
     if args.json {
         outln!("{}", serde_json::to_string(&lines)?)?;

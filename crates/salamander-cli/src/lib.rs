@@ -23,6 +23,7 @@ mod doctor;
 mod evaluate;
 mod export;
 mod fetch;
+mod flow;
 mod hub;
 mod infer;
 #[cfg(feature = "kube")]
@@ -134,6 +135,11 @@ enum Command {
         #[command(subcommand)]
         command: pipeline::Command,
     },
+    /// Pre-process data by functions or SQL, into shards that are complete or absent
+    Flow {
+        #[command(subcommand)]
+        command: flow::Command,
+    },
     /// Get data sets and look at them
     Data {
         #[command(subcommand)]
@@ -187,9 +193,20 @@ enum Command {
 
 /// The whole program: parses the arguments, runs the subcommand, tells what went wrong.
 pub fn main(models: Models) -> ExitCode {
-    let program = &Program::enter_with(models, |assignment| {
-        roles::log_to_stderr(assignment.role(), assignment.number());
-    });
+    command(&Program::enter_with(models, log))
+}
+
+/// [`main`], for a program that has flows too.
+#[cfg(feature = "flow")]
+pub fn main_with_flows(models: Models, flows: salamander_flow::flow::Flows) -> ExitCode {
+    command(&Program::enter_with_flows(models, flows, log))
+}
+
+fn log(assignment: &salamander_run::roles::Assignment) {
+    roles::log_to_stderr(assignment.role(), assignment.number());
+}
+
+fn command(program: &Program) -> ExitCode {
     pipeline::end_with_parent();
     #[cfg(feature = "kube")]
     if kubectl::is_called(std::env::args_os().next().as_deref()) {
@@ -221,6 +238,7 @@ pub fn main(models: Models) -> ExitCode {
         #[cfg(feature = "kube")]
         Command::Kube(command) => kube::run(command, program),
         Command::Pipeline { command } => pipeline::run(command),
+        Command::Flow { command } => flow::run(&command, program),
         Command::Data { command } => data::run(command, program),
         Command::Hub(args) => hub::serve::run(&args),
         Command::Experiment(args) => hub::experiment::run(&args),

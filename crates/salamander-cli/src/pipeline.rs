@@ -9,8 +9,8 @@ use salamander_core::words::count;
 use salamander_data::Blob;
 use salamander_files::{Durability, replace};
 use salamander_flow::pipeline::{
-    Decision, Event, Options, Pipeline, Source, State, Status, Store, Summary, argo, planner,
-    run as run_steps, svg,
+    ArtifactStore, Decision, Options, Pipeline, PipelineEvent, PipelineState, PipelineSummary,
+    PipelineText, Status, argo, planner, run as run_steps, svg,
 };
 use serde_json::{Value as Json, json};
 
@@ -160,9 +160,9 @@ pub(crate) fn run(command: Command) -> Result<ExitCode> {
 /// The manifest of the same pipeline on a cluster.
 fn workflow(args: &RunArgs) -> Result<String> {
     let sets = &args.file.sets;
-    let pipeline = Pipeline::read(&Source::of_file(&args.pipeline)?, sets)?;
+    let pipeline = Pipeline::read(&PipelineText::of_file(&args.pipeline)?, sets)?;
     let argo = &args.argo;
-    let cluster = argo::Cluster {
+    let cluster = argo::ArgoCluster {
         image: argo.image.as_deref().context("--platform kube: name the --image of the pods")?,
         claim: argo
             .claim
@@ -189,10 +189,10 @@ pub(crate) fn end_with_parent() {
     }
 }
 
-fn open(file: &Path, args: &FileArgs) -> Result<(Pipeline, Store)> {
-    let pipeline = Pipeline::read(&Source::of_file(file)?, &args.sets)?;
+fn open(file: &Path, args: &FileArgs) -> Result<(Pipeline, ArtifactStore)> {
+    let pipeline = Pipeline::read(&PipelineText::of_file(file)?, &args.sets)?;
     let folder = args.out.clone().unwrap_or_else(|| Path::new(FOLDER).join(pipeline.name()));
-    let store = Store::open(&folder, remote)?;
+    let store = ArtifactStore::open(&folder, remote)?;
     Ok((pipeline, store))
 }
 
@@ -209,7 +209,7 @@ fn remote(place: &str) -> Result<String, String> {
 
 fn look(file: &Path, args: &FileArgs) -> Result<(Pipeline, Vec<Status>)> {
     let (pipeline, store) = open(file, args)?;
-    let statuses = planner::look(&pipeline, &store, &planner::Progress::default());
+    let statuses = planner::look(&pipeline, &store, &planner::PipelineProgress::default());
     Ok((pipeline, statuses))
 }
 
@@ -238,12 +238,12 @@ fn go(
         }
     }
     match summary.state {
-        State::Completed => Ok(ExitCode::SUCCESS),
-        State::Interrupted => {
+        PipelineState::Completed => Ok(ExitCode::SUCCESS),
+        PipelineState::Interrupted => {
             errln!("interrupted; the same command goes on");
             Ok(ExitCode::from(signals.exit_code()))
         }
-        State::Failed => {
+        PipelineState::Failed => {
             let failed = summary.steps.iter().filter(|step| step.state == "failed");
             let failed: Vec<String> =
                 failed.map(|step| format!("step {}: {}", step.name, step.why)).collect();
@@ -252,18 +252,18 @@ fn go(
     }
 }
 
-fn told(event: Event) -> String {
+fn told(event: PipelineEvent) -> String {
     match event {
-        Event::Begins(step, why) => format!("{step}: begins ({why})"),
-        Event::Done(step, seconds) => format!("{step}: done in {seconds:.1} s"),
-        Event::Unchanged(step) => format!("{step}: nothing changed"),
-        Event::Skipped(step, why) => format!("{step}: skipped ({why})"),
-        Event::Failed(step, why) => format!("{step}: failed: {why}"),
-        Event::Note(step, text) => format!("{step}: {text}"),
+        PipelineEvent::Begins(step, why) => format!("{step}: begins ({why})"),
+        PipelineEvent::Done(step, seconds) => format!("{step}: done in {seconds:.1} s"),
+        PipelineEvent::Unchanged(step) => format!("{step}: nothing changed"),
+        PipelineEvent::Skipped(step, why) => format!("{step}: skipped ({why})"),
+        PipelineEvent::Failed(step, why) => format!("{step}: failed: {why}"),
+        PipelineEvent::Note(step, text) => format!("{step}: {text}"),
     }
 }
 
-fn ending(summary: &Summary) -> String {
+fn ending(summary: &PipelineSummary) -> String {
     let with = |state: &str| summary.steps.iter().filter(|step| step.state == state).count() as u64;
     let mut parts = vec![format!("{} ran", count(with("done"), "step"))];
     for state in ["unchanged", "skipped", "failed", "blocked", "stopped"] {

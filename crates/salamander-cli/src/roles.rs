@@ -101,8 +101,18 @@ pub(crate) fn ps(args: ServerArgs) -> Result<ExitCode> {
 
 fn member(role: &RoleArgs, member: MemberArgs, place: u32) -> Result<MemberOptions, Error> {
     let (run, keys) = (role.run()?, role.keys());
-    let MemberArgs { master, listen } = member;
-    Ok(MemberOptions { run, master, keys, listen, place })
+    let MemberArgs { master, listen, .. } = member;
+    #[cfg(feature = "kube")]
+    let health = member.health;
+    Ok(MemberOptions {
+        run,
+        master,
+        keys,
+        listen,
+        place,
+        #[cfg(feature = "kube")]
+        health,
+    })
 }
 
 fn listening(address: SocketAddr) {
@@ -123,8 +133,13 @@ fn told(ended: Result<Exit, Error>) -> Result<ExitCode> {
 
 /// Logs to standard error, which the supervisor keeps in the run's folder. [`environment::LOG`] sets what is logged.
 pub(crate) fn log_to_stderr(role: &str, slot: u32) {
+    log_some_to_stderr("info", role, slot);
+}
+
+/// The same, of what a filter names unless the environment has one.
+pub(crate) fn log_some_to_stderr(usual: &str, role: &str, slot: u32) {
     let filter =
-        EnvFilter::try_from_env(environment::LOG.name).unwrap_or_else(|_| EnvFilter::new("info"));
+        EnvFilter::try_from_env(environment::LOG.name).unwrap_or_else(|_| EnvFilter::new(usual));
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(false);
     // Only the first subscriber of a process counts, which is what is wanted.
     let _ = if std::env::var(environment::LOG_FORMAT.name).is_ok_and(|format| format == "json") {

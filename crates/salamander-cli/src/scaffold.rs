@@ -55,7 +55,7 @@ fn dependency(facade: &Path) -> String {
     match facade.join("Cargo.toml").is_file() {
         true => format!(
             "{{ path = \"{}\" }} # On another machine: its own path, or \"{version}\".",
-            facade.display()
+            fs::canonicalize(facade).as_deref().unwrap_or(facade).display()
         ),
         false => format!("\"{version}\""),
     }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, anyhow};
 use salamander_run::serving::{
     Batching, FindModel, ModelRegistry, ModelToServe, MoreAddresses, RegisteredVersion, ServedFrom,
-    ServerOptions, Service, ServiceEvent, TlsConfig, Token, tls,
+    ServerOptions, Service, ServiceEvent, ServingToken, TlsConfig, tls,
 };
 use salamander_run::{Program, Which, find};
 
@@ -47,6 +47,9 @@ pub(crate) struct Args {
     /// The most records that are computed at once
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = at_least_one)]
     max_batch: usize,
+    /// The most tokens that are computed at once, for models of texts
+    #[arg(long, value_name = "N", default_value_t = 4096, value_parser = at_least_one)]
+    max_tokens: usize,
     /// How long a batch waits for more records; 0 starts as soon as the model is idle
     #[arg(long, value_name = "MS", default_value_t = 0)]
     max_delay: u64,
@@ -206,9 +209,9 @@ fn read(path: &Path) -> Result<Vec<u8>> {
     std::fs::read(path).with_context(|| path.display().to_string())
 }
 
-fn read_token(path: &Path) -> Result<Token> {
+fn read_token(path: &Path) -> Result<ServingToken> {
     let text = String::from_utf8(read(path)?).with_context(|| path.display().to_string())?;
-    Token::new(&text).map_err(|reason| anyhow!("{}: {reason}", path.display()))
+    ServingToken::new(&text).map_err(|reason| anyhow!("{}: {reason}", path.display()))
 }
 
 fn read_tls(folder: &Path) -> Result<Arc<TlsConfig>> {
@@ -220,6 +223,7 @@ pub(crate) fn run(args: &Args, program: &Program) -> Result<ExitCode> {
     let models = args.models.iter().map(|text| args.model(text)).collect::<Result<_>>()?;
     let batching = Batching {
         rows: args.max_batch,
+        tokens: args.max_tokens,
         delay: Duration::from_millis(args.max_delay),
         queue: args.queue,
         timeout: args.timeout.map(Duration::from_secs),
@@ -249,9 +253,8 @@ pub(crate) fn run(args: &Args, program: &Program) -> Result<ExitCode> {
         options,
         watch: args.watch.then_some(WATCH),
     };
-    if args.access_log {
-        crate::roles::log_to_stderr("serve", 0);
-    }
+    // Whether requests are logged can be changed while the server runs.
+    crate::roles::log_some_to_stderr("warn,salamander_serve=info", "serve", 0);
     let scheme = if args.tls.is_some() { "https" } else { "http" };
     let signals = Signals::install()?;
     service.run(program, &signals.stop, &mut |event| {

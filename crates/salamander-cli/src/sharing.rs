@@ -16,6 +16,12 @@ pub(crate) struct SharingArgs {
 }
 
 impl SharingArgs {
+    /// Whether several processes were asked for.
+    #[cfg(feature = "flow")]
+    pub(crate) fn is_shared(&self) -> bool {
+        self.workers.is_some()
+    }
+
     /// Does the work, with a bar where several processes share it; an exit code where it was asked to stop.
     pub(crate) fn with<T>(
         &self,

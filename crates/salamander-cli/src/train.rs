@@ -8,13 +8,16 @@ use std::time::Duration;
 use anyhow::{Result, anyhow, bail};
 use salamander_core::environment;
 use salamander_run::{
-    Overrides, Program, Run, SearchDraft, SearchOptions, SearchRun, State, Summary, find, is_search,
+    Overrides, Program, Run, SearchDraft, SearchOptions, SearchRun, State, Summary, TrainsOn, find,
+    is_search,
 };
+#[cfg(feature = "kube")]
+use salamander_search::SearchFile;
 
 use crate::args::OverrideArgs;
 use crate::out::{self, Out};
 use crate::signals::Signals;
-use crate::ui::{Follower, print_summary};
+use crate::ui::{RunDisplay, print_summary};
 
 /// How often signals are looked at.
 pub(crate) const LOOK: Duration = Duration::from_millis(50);
@@ -57,12 +60,36 @@ pub(crate) struct Args {
     #[cfg(feature = "kube")]
     #[command(flatten)]
     job: crate::kube::JobArgs,
+    /// With --platform kube: keep the run's folder on this machine as well, with its curves, its logs and, where it has
+    /// an object store, its last checkpoint. Searches always do
+    #[cfg(feature = "kube")]
+    #[arg(long)]
+    mirror: bool,
     /// Only make the run's folder with its secrets, for a master and workers that are started by hand
     #[arg(long, conflicts_with = "resume")]
     prepare: bool,
 }
 
 impl Args {
+    /// Where the run, or its trials, train.
+    fn trains_on(&self) -> Result<TrainsOn> {
+        #[cfg(feature = "kube")]
+        return self.job.trains_on();
+        #[cfg(not(feature = "kube"))]
+        Ok(TrainsOn::ThisMachine)
+    }
+
+    /// Whether this is about a search: a new one, or one that has a folder here.
+    #[cfg(feature = "kube")]
+    fn is_of_search(&self, overrides: &Overrides) -> bool {
+        let there = self.resumed().and_then(|run| find(&run, &self.out).ok());
+        let text = self.experiment.as_ref().and_then(|file| std::fs::read_to_string(file).ok());
+        let file = text.and_then(|text| SearchFile::parse(&text, &overrides.sets).ok());
+        self.search.is_some()
+            || there.is_some_and(|folder| is_search(&folder))
+            || file.is_some_and(|file| file.is_search())
+    }
+
     /// The run to go on with: the one that was named, or the one that has the wanted id already.
     fn resumed(&self) -> Option<String> {
         let folder = self.id.as_ref().map(|id| self.out.join(id)).filter(|folder| folder.is_dir());
@@ -75,7 +102,7 @@ pub(crate) fn run(args: &Args, program: &Program) -> Result<ExitCode> {
     overrides.id.clone_from(&args.id);
     overrides.hub.clone_from(&args.hub);
     #[cfg(feature = "kube")]
-    if args.job.is_cluster() {
+    if args.job.is_cluster() && !args.mirror && !args.is_of_search(&overrides) {
         return match (&args.experiment, &args.resume) {
             (Some(file), _) => crate::kube::train(file, &overrides, &args.job, program, args.json),
             (None, Some(job)) => crate::kube::resume(job, &args.job, args.json),
@@ -85,18 +112,21 @@ pub(crate) fn run(args: &Args, program: &Program) -> Result<ExitCode> {
     let named = || env::var(environment::HUB.name).ok().filter(|url| !url.is_empty());
     overrides.hub = overrides.hub.or_else(named);
     match find_search(args, &overrides, program)? {
-        Found::OneTrial => {}
-        Found::New(draft) if args.dump_config => {
+        TrialOrSearch::OneTrial => {}
+        TrialOrSearch::New(draft) if args.dump_config => {
             out::text(&draft.in_force())?;
             return Ok(ExitCode::SUCCESS);
         }
-        Found::New(_) if args.prepare => {
+        TrialOrSearch::New(_) if args.prepare => {
             bail!("--prepare makes the folder of one run, and this is a search")
         }
-        Found::New(draft) => {
-            return crate::search::run(draft.create(&args.out)?, args.slots, args.json);
+        TrialOrSearch::New(draft) => {
+            let search = draft.on(args.trains_on()?)?.create(&args.out)?;
+            return crate::search::run(search, args.slots, args.json);
         }
-        Found::Search(search) => return crate::search::run(*search, args.slots, args.json),
+        TrialOrSearch::Search(search) => {
+            return crate::search::run(search.on(args.trains_on()?), args.slots, args.json);
+        }
     }
     let draft = match (args.resumed(), &args.experiment) {
         (Some(run), _) => {
@@ -117,9 +147,9 @@ pub(crate) fn run(args: &Args, program: &Program) -> Result<ExitCode> {
     let out = if args.json { Out::Stderr } else { Out::Stdout };
     let signals = Signals::install()?;
     let class_names = draft.class_names()?;
-    let run = draft.start()?;
+    let run = draft.on(args.trains_on()?).start()?;
     let layout = run.layout().clone();
-    follow(&run, &mut Follower::new(out), &signals, &mut |_| {});
+    follow(&run, &mut RunDisplay::new(out), &signals, &mut |_| {});
     let ended = run.wait();
     let summary = Summary::new(&layout, &ended, class_names);
     print_summary(&summary, out);
@@ -142,13 +172,13 @@ pub(crate) fn run(args: &Args, program: &Program) -> Result<ExitCode> {
 }
 
 /// What is asked for.
-enum Found {
+enum TrialOrSearch {
     OneTrial,
     New(Box<SearchDraft>),
     Search(Box<SearchRun>),
 }
 
-fn find_search(args: &Args, overrides: &Overrides, program: &Program) -> Result<Found> {
+fn find_search(args: &Args, overrides: &Overrides, program: &Program) -> Result<TrialOrSearch> {
     let options = SearchOptions { trials: args.search, slots: args.slots };
     match (args.resumed(), &args.experiment) {
         (Some(run), _) => match find(&run, &args.out) {
@@ -162,22 +192,22 @@ fn find_search(args: &Args, overrides: &Overrides, program: &Program) -> Result<
                         "{folder} has this id and is gone on with, as it was begun: {difference}"
                     );
                 }
-                Ok(Found::Search(Box::new(program.resume_search(&folder)?)))
+                Ok(TrialOrSearch::Search(Box::new(program.resume_search(&folder)?)))
             }
-            _ => Ok(Found::OneTrial),
+            _ => Ok(TrialOrSearch::OneTrial),
         },
         (None, Some(file)) => Ok(match program.search(file, overrides, options)? {
-            Some(draft) => Found::New(Box::new(draft)),
-            None => Found::OneTrial,
+            Some(draft) => TrialOrSearch::New(Box::new(draft)),
+            None => TrialOrSearch::OneTrial,
         }),
-        (None, None) => Ok(Found::OneTrial),
+        (None, None) => Ok(TrialOrSearch::OneTrial),
     }
 }
 
 /// Shows a run to its end; `tick` is called now and then, and told whether training has begun.
 pub(crate) fn follow(
     run: &Run,
-    follower: &mut Follower,
+    follower: &mut RunDisplay,
     signals: &Signals,
     tick: &mut dyn FnMut(bool),
 ) {

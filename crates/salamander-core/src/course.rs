@@ -35,7 +35,7 @@ use crate::ledger::Tally;
 use crate::loss_scale::{Hopeless, Scaler};
 use crate::metrics::Metrics;
 use crate::plan::{MicroBatch, Plan};
-use crate::progress::{After, Extent, FirstPass, Progress, RowsMove, StepEnd, Within};
+use crate::progress::{After, Extent, FirstPass, Progress, RowsMove, StepCount, StepEnd, Within};
 use crate::report::{Measured, Start, StepReport};
 use crate::schedule::{Plateau, Schedule};
 use crate::seed::derive;
@@ -334,7 +334,7 @@ impl Course {
         let plan = &self.plan;
         let before = Extent {
             batches: name.epoch * plan.batches() + name.step * plan.aggregation,
-            steps: name.epoch * plan.steps() + name.step,
+            steps: StepCount(name.epoch * plan.steps() + name.step),
             epochs: name.epoch,
         };
         self.schedule.factor(before, self.extent, plateau)
@@ -376,7 +376,7 @@ impl Course {
         done: PassDone,
     ) -> Option<StepDone> {
         let PassDone { tally, loss, metrics, rate, gradient_norm, overflow, .. } = done;
-        let to = self.progress.steps + 1;
+        let to = self.progress.steps.next();
         self.progress.rows = Some(RowsMove { to, factor: done.factor, divisor: done.divisor });
         let within = match self.progress.within.take() {
             None => {
@@ -429,7 +429,7 @@ impl Course {
         progress.ledger.commit(epoch, self.plan.records, &tally);
         progress.training.merge(metrics);
         progress.records += tally.applied;
-        progress.steps += 1;
+        progress.steps = progress.steps.next();
         progress.batches += batches;
         let report = StepReport {
             epoch,
@@ -457,7 +457,7 @@ fn place(plan: &Plan, extent: &Extent, done: Extent, step: u64) -> Option<StepPl
 /// Where training stands after a step, when so many steps of its epoch were done before it: the counts, and the steps
 /// done of the epoch. Steps of an epoch may be done in any order.
 fn advance(plan: &Plan, before: Extent, done: u64, step: StepPlace) -> (Extent, u64) {
-    let (batches, steps) = (before.batches + step.batches, before.steps + 1);
+    let (batches, steps) = (before.batches + step.batches, before.steps.next());
     let whole = step.batches == plan.batches_in(step.step);
     if whole && done + 1 == plan.steps() {
         (Extent { batches, steps, epochs: step.epoch + 1 }, 0)

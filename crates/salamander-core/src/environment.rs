@@ -34,6 +34,14 @@ pub const LOG_FORMAT: Variable = Variable {
     meaning: "`json` makes each line of a log an object.",
 };
 
+/// Where members answer probes.
+pub const HEALTH: Variable = Variable {
+    name: "SALAMANDER_HEALTH",
+    default: "nowhere",
+    meaning: "Where workers and parameter servers that are not in pods answer `/healthz`, `/readyz` and `/metrics`: \
+              `IP:PORT`; with port 0 each takes a free one, and its log says which.",
+};
+
 /// The folder that keeps blocks of objects.
 pub const CACHE_DIR: Variable = Variable {
     name: "SALAMANDER_CACHE_DIR",
@@ -107,6 +115,13 @@ pub const ASSETS: Variable = Variable {
     meaning: "The folder with the statistics and vocabularies that a job on a cluster was submitted with.",
 };
 
+/// How long a parameter server waits to hand over.
+pub const GRACE: Variable = Variable {
+    name: "SALAMANDER_GRACE",
+    default: "20",
+    meaning: "Seconds that a parameter server which is asked to leave waits for a checkpoint that has its rows.",
+};
+
 /// The hub that commands talk to.
 pub const HUB: Variable = Variable {
     name: "SALAMANDER_HUB",
@@ -153,6 +168,7 @@ pub const PARENT: &str = "SALAMANDER_PARENT";
 pub const FOR_PEOPLE: &[Variable] = &[
     LOG,
     LOG_FORMAT,
+    HEALTH,
     CACHE_DIR,
     CACHE_BYTES,
     THREADS,
@@ -166,7 +182,7 @@ pub const FOR_PEOPLE: &[Variable] = &[
 ];
 
 /// What manifests and the operator set in pods.
-pub const FOR_PODS: &[Variable] = &[JOB, PROCESS, ASSETS, POD_NAME, POD_NAMESPACE, POD_IP];
+pub const FOR_PODS: &[Variable] = &[JOB, PROCESS, ASSETS, GRACE, POD_NAME, POD_NAMESPACE, POD_IP];
 
 #[cfg(test)]
 mod tests {

@@ -21,6 +21,10 @@ pub const JOURNAL: &str = "journal";
 pub const METRICS: &str = "metrics.jsonl";
 /// The state of asynchronous training that its master keeps.
 pub const COURSE: &str = "course.json";
+/// The folder of a search's trials, by their numbers.
+pub const TRIALS: &str = "trials";
+/// What a run was made from besides its experiment.
+pub const PROVENANCE: &str = "provenance.json";
 /// The folder of checkpoints, and the list of those that count within it.
 pub const CHECKPOINTS: &str = "checkpoints";
 /// Checkpoints that the master has journaled, one id per line.
@@ -74,6 +78,8 @@ layout! {
         plan: "plan.json",
         /// Steps and validations, one JSON object per line.
         metrics: METRICS,
+        /// Weights and gradients as histograms, where they were asked for; one JSON object per line.
+        histograms: "histograms.jsonl",
         /// The state of asynchronous training.
         course: COURSE,
         /// How training ended, as its workers tell it.
@@ -92,10 +98,14 @@ layout! {
         remote: "remote.json",
         /// A run of another machine: was written when the hub heard of it last; absent: nobody trains there.
         remote_live: "remote.live",
+        /// What the run was made from besides its experiment: the fingerprint of its data, the image of its job.
+        provenance: PROVENANCE,
         /// Where each worker's time went.
         stats: "stats.csv",
         /// The folder of logs.
         logs: "logs",
+        /// The folder of what each process took: its time by kind of work, processor, memory, network.
+        profile: "profile",
         /// The folder of checkpoints.
         checkpoints: CHECKPOINTS,
         /// A search: its file as it was read, and its seed.
@@ -105,13 +115,15 @@ layout! {
         /// A search: its trials in SQLite, made from its journal.
         search_store: "search.sqlite",
         /// A search: the folders of its trials.
-        trials: "trials",
+        trials: TRIALS,
         /// A trial of a population: whose checkpoint it has gone on from.
         copied: "copied",
         /// An elastic trial: how many workers its search wants it to have.
         width: "width",
         /// A trial of a search: somebody has ended it for good.
         killed: "killed",
+        /// A run that trains as a job of a cluster: the job's name.
+        cluster_job: "cluster.job",
         /// What the tasks of an evaluation or a prediction are, in their own folder within the run's.
         job: "job.json",
     }
@@ -146,10 +158,11 @@ impl RunLayout {
 
 /// Files of a run that a hub is told of, and whether they are appended to; the others are replaced as a whole. Logs are
 /// told of as well.
-pub const TOLD: [(&str, bool); 6] = [
+pub const TOLD: [(&str, bool); 7] = [
     (EXPERIMENT, false),
     ("search.json", false),
     ("plan.json", false),
+    (PROVENANCE, false),
     (METRICS, true),
     ("search.jsonl", true),
     ("summary.json", false),

@@ -1,6 +1,7 @@
 //! Where training stands: everything besides parameters and optimizer state that a resumed run needs.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use crate::experiment::Length;
 use crate::ledger::{Ledger, Tally};
@@ -11,11 +12,36 @@ use crate::schedule::{Plateau, Unit};
 use crate::watch::Watch;
 use serde::{Deserialize, Serialize};
 
+/// Optimizer steps done since a run began. The number of a step within its epoch is a plain `u64`.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+#[serde(transparent)]
+pub struct StepCount(pub u64);
+
+impl StepCount {
+    /// With one more.
+    pub fn next(self) -> Self {
+        Self(self.0 + 1)
+    }
+
+    /// How many were done since another count, which may be a later one.
+    pub fn since(self, before: StepCount) -> u64 {
+        self.0.saturating_sub(before.0)
+    }
+}
+
+impl fmt::Display for StepCount {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
 /// The progress of a run; saved with every checkpoint.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Progress {
     /// Optimizer steps done: the version of the parameters.
-    pub steps: u64,
+    pub steps: StepCount,
     /// Batches done.
     pub batches: u64,
     /// Records applied.
@@ -63,7 +89,7 @@ pub struct Progress {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RowsMove {
     /// Steps done with it.
-    pub to: u64,
+    pub to: StepCount,
     /// The schedule's factor.
     pub factor: f64,
     /// What gradient sums are multiplied by; 0 if the step was skipped.
@@ -140,7 +166,7 @@ pub struct Extent {
     /// Batches.
     pub batches: u64,
     /// Optimizer steps.
-    pub steps: u64,
+    pub steps: StepCount,
     /// Epochs: of a whole run those that it begins, of a part those that are done.
     pub epochs: u64,
 }
@@ -155,7 +181,7 @@ impl Extent {
             Length::Epochs(n) => n * per_epoch,
         };
         let (whole, rest) = (batches / per_epoch, batches % per_epoch);
-        let steps = whole * plan.steps() + rest.div_ceil(plan.aggregation);
+        let steps = StepCount(whole * plan.steps() + rest.div_ceil(plan.aggregation));
         Self { batches, steps, epochs: batches.div_ceil(per_epoch) }
     }
 
@@ -170,7 +196,7 @@ impl Extent {
         match unit {
             Unit::Batch => self.batches,
             Unit::Epoch => self.epochs,
-            Unit::Step => self.steps,
+            Unit::Step => self.steps.0,
         }
     }
 }
@@ -210,7 +236,8 @@ mod tests {
     fn extents_count_short_steps() {
         // 100 records: 13 batches, 7 steps (the last of one batch).
         let check = |length, batches, steps, epochs| {
-            assert_eq!(Extent::new(length, &plan()), Extent { batches, steps, epochs });
+            let expected = Extent { batches, steps: StepCount(steps), epochs };
+            assert_eq!(Extent::new(length, &plan()), expected);
         };
         check(Length::Epochs(2), 26, 14, 2);
         check(Length::Batches(5), 5, 3, 1);
@@ -221,7 +248,7 @@ mod tests {
 
     #[test]
     fn periods_are_due_when_crossed() {
-        let at = |batches, epochs| Extent { batches, steps: batches, epochs };
+        let at = |batches, epochs| Extent { batches, steps: StepCount(batches), epochs };
         assert!(due(Length::Batches(5), at(4, 0), at(6, 0), &plan()));
         assert!(!due(Length::Batches(5), at(5, 0), at(7, 0), &plan()));
         assert!(!due(Length::Batches(0), at(5, 0), at(7, 0), &plan()));

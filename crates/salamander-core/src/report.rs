@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::ledger::Tally;
 use crate::metrics::{Metric, Metrics, number};
-use crate::progress::Progress;
+use crate::progress::{Progress, StepCount};
 use crate::schedule::Plateau;
 
 /// A report of a run. As JSON it is an object with one key: `{"step": {..}}`.
@@ -43,9 +43,9 @@ impl Report {
 #[serde(default)]
 pub struct Start {
     /// Steps done before, on resume.
-    pub done: u64,
+    pub done: StepCount,
     /// Steps in all.
-    pub total: u64,
+    pub total: StepCount,
     /// Batches in all.
     pub total_batches: u64,
     /// Steps of an epoch.
@@ -70,7 +70,7 @@ pub struct StepReport {
     /// The step within the epoch, from 0.
     pub step: u64,
     /// Steps done in all.
-    pub steps: u64,
+    pub steps: StepCount,
     /// Batches done in all.
     pub batches: u64,
     /// Records of this step.
@@ -98,7 +98,7 @@ pub struct EpochReport {
     /// Whether it is complete.
     pub complete: bool,
     /// Steps done in all.
-    pub steps: u64,
+    pub steps: StepCount,
     /// Over the records trained in this epoch.
     pub training: Metrics,
     /// Over the validation data, if there was a validation.
@@ -250,7 +250,7 @@ mod tests {
             assert_eq!(report.part(), part);
             assert_eq!(serde_json::from_value::<Report>(json).expect("read"), report);
         };
-        check(Report::Start(Start { done: 3, ..Start::default() }), "start", 0);
+        check(Report::Start(Start { done: StepCount(3), ..Start::default() }), "start", 0);
         let step = StepReport { loss: f64::INFINITY, ..StepReport::default() };
         check(Report::Step(step), "step", 1);
         check(Report::Epoch(EpochReport::default()), "epoch", 2);

@@ -196,12 +196,13 @@ impl Plateau {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::progress::StepCount;
 
     fn check(curve: Curve, warmup: u64, expected: &[(u64, f64)]) {
         let schedule = Schedule { by: Unit::Step, warmup, curve };
-        let total = Extent { steps: 100, ..Extent::default() };
+        let total = Extent { steps: StepCount(100), ..Extent::default() };
         for (step, factor) in expected {
-            let done = Extent { steps: *step, ..Extent::default() };
+            let done = Extent { steps: StepCount(*step), ..Extent::default() };
             let got = schedule.factor(done, total, &Plateau::default());
             assert!((got - factor).abs() < 1e-9, "{curve:?} at {step}: {got}, not {factor}");
         }

@@ -35,7 +35,7 @@ pub struct Status {
     pub wanted_servers: usize,
     /// How often processes were started again.
     pub restarts: RestartCounts,
-    /// The newest checkpoint of a synchronous run.
+    /// The newest checkpoint that counts.
     pub checkpoint: Option<CheckpointStatus>,
     /// How far asynchronous training is.
     pub names: Option<MicroBatchStatus>,
@@ -233,13 +233,14 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::progress::StepCount;
     use crate::report::StepReport;
 
     /// What programs and people read of it is a contract.
     #[test]
     fn the_json_of_a_status_stays() {
         let generation = Generation { term: Term(1), number: 2 };
-        let step = StepReport { steps: 7, loss: 0.5, ..StepReport::default() };
+        let step = StepReport { steps: StepCount(7), loss: 0.5, ..StepReport::default() };
         let status = Status {
             state: State::Running,
             reason: None,
@@ -286,7 +287,10 @@ mod tests {
             "workers": [{
                 "id": "0000000000000011", "slot": 1, "pid": 44, "endpoint": "host:1",
                 "connected": true, "member": 0, "confirmed": true,
-                "beat": {"work": "idle", "for_ms": 3, "records": 0, "compute_ms": 0},
+                "beat": {
+                    "work": "idle", "for_ms": 3, "records": 0, "compute_ms": 0, "exchange_ms": 0,
+                    "data_ms": 0,
+                },
             }],
             "servers": [{
                 "seat": 0, "id": "0000000000000012", "pid": null, "endpoint": "host:2",

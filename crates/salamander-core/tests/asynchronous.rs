@@ -1,7 +1,7 @@
 //! The push protocol in seeded worlds where everything goes wrong: the machines that ship, not a model of them.
 //!
 //! A failure names its seed. One run is shown, step by step, by
-//! `SALAMANDER_SEED=n cargo test -p salamander-core --test push replays -- --nocapture`,
+//! `SALAMANDER_SEED=n cargo test -p salamander-core --test asynchronous replays -- --nocapture`,
 //! and with one fence taken out by `SALAMANDER_WITHOUT=acks` in addition. `SALAMANDER_SEEDS=n` runs more of them.
 //!
 //! # Layout

@@ -8,8 +8,11 @@
 //! - `simulation`: what simulations share
 //! - `world`, `event`: time and the loop; `mood`, `faults`: what goes wrong
 //! - `master`, `worker`, `state`: the processes around the machines; `network`, `exchange`: what is between them
+//! - `rows`: parameter servers with the rows of tables; `calls`: what members ask them for
 //! - `truth`: what really happened, and the invariants; `stats`: what a seed went through
 
+#[path = "elastic/calls.rs"]
+mod calls;
 #[path = "elastic/event.rs"]
 mod event;
 #[path = "elastic/exchange.rs"]
@@ -22,6 +25,8 @@ mod master;
 mod mood;
 #[path = "elastic/network.rs"]
 mod network;
+#[path = "elastic/rows.rs"]
+mod rows;
 mod simulation;
 #[path = "elastic/state.rs"]
 mod state;

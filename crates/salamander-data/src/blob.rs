@@ -65,15 +65,15 @@ impl ReadAt for File {
 
 /// An open [`Blob`], for one or many reads close together.
 #[derive(Debug)]
-pub struct Handle {
+pub struct BlobHandle {
     content: Box<dyn ReadAt>,
     size: u64,
 }
 
-/// A [`Handle`] read from a place on, for code that wants a stream. It is not buffered.
+/// A [`BlobHandle`] read from a place on, for code that wants a stream. It is not buffered.
 #[derive(Debug)]
 pub struct BlobReader {
-    handle: Handle,
+    handle: BlobHandle,
     position: u64,
 }
 
@@ -105,10 +105,10 @@ impl Blob {
     /// Opens it for reading; [`Error::Changed`] when it is not the same any more. A change of a remote
     /// object is found by the read that meets it, as such an [`Error`] inside of an [`io::Error`], which
     /// [`Error::io`] takes out.
-    pub fn handle(&self) -> Result<Handle, Error> {
+    pub fn handle(&self) -> Result<BlobHandle, Error> {
         #[cfg(test)]
         OPENED.lock().unwrap().push(self.path().to_owned());
-        Ok(Handle { content: self.source.open()?, size: self.size() })
+        Ok(BlobHandle { content: self.source.open()?, size: self.size() })
     }
 
     /// Checks without opening that it is still the same, where that costs little.
@@ -156,7 +156,7 @@ pub(crate) fn opened(place: &Path) -> usize {
     OPENED.lock().unwrap().iter().filter(|path| path.starts_with(place)).count()
 }
 
-impl Handle {
+impl BlobHandle {
     /// Fills `buf` with the bytes from `offset` on.
     pub fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
         self.content.read_exact_at(buf, offset)

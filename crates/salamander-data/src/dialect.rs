@@ -43,7 +43,7 @@ pub const MOVIELENS_COLUMNS: [&str; 4] = ["userId", "movieId", "rating", "timest
 /// The way a file of delimited text is written down.
 #[derive(Clone, Debug)]
 pub(crate) struct Dialect {
-    pub(crate) names: Names,
+    pub(crate) names: ColumnNames,
     /// Whether a cell in quotes can hold what separates cells.
     quotes: bool,
     /// What stands between two fields when this is written.
@@ -66,7 +66,7 @@ pub(crate) struct Dialect {
 
 /// Where the names of the columns come from.
 #[derive(Clone, Debug)]
-pub(crate) enum Names {
+pub(crate) enum ColumnNames {
     /// The first row; one that looks like a record is refused unless somebody said that it is none.
     FirstRow { told: bool },
     /// The format has them.
@@ -89,7 +89,7 @@ struct Spelling {
 /// A header row; commas, and quotes where a field needs them.
 fn commas() -> Dialect {
     Dialect {
-        names: Names::FirstRow { told: false },
+        names: ColumnNames::FirstRow { told: false },
         quotes: true,
         between: ",",
         delimiter: b',',
@@ -104,7 +104,7 @@ fn commas() -> Dialect {
 
 /// A file of a public data set, which has the same columns everywhere, and no header and quotes.
 fn fixed(columns: &'static [&'static str]) -> Dialect {
-    Dialect { names: Names::Fixed(columns), quotes: false, ..commas() }
+    Dialect { names: ColumnNames::Fixed(columns), quotes: false, ..commas() }
 }
 
 /// A header row and tabs.
@@ -194,9 +194,9 @@ impl Dialect {
         }
         match &settings.header {
             None => {}
-            Some(CsvHeader::Yes) => dialect.names = Names::FirstRow { told: true },
-            Some(CsvHeader::No) => dialect.names = Names::Numbered,
-            Some(CsvHeader::Names(names)) => dialect.names = Names::Given(names.clone()),
+            Some(CsvHeader::Yes) => dialect.names = ColumnNames::FirstRow { told: true },
+            Some(CsvHeader::No) => dialect.names = ColumnNames::Numbered,
+            Some(CsvHeader::Names(names)) => dialect.names = ColumnNames::Given(names.clone()),
         }
         dialect.trim |= settings.trim;
         dialect.missing.clone_from(&settings.missing);
@@ -206,7 +206,7 @@ impl Dialect {
     /// The columns of a format that has the same ones everywhere.
     pub(crate) fn fixed_columns(&self) -> Option<&'static [&'static str]> {
         match self.names {
-            Names::Fixed(columns) => Some(columns),
+            ColumnNames::Fixed(columns) => Some(columns),
             _ => None,
         }
     }
@@ -221,7 +221,9 @@ impl Dialect {
     pub(crate) fn reader(&self) -> csv::ReaderBuilder {
         let mut builder = csv::ReaderBuilder::new();
         builder.delimiter(self.delimiter).flexible(true);
-        builder.has_headers(matches!(self.names, Names::FirstRow { .. })).quoting(self.quotes);
+        builder
+            .has_headers(matches!(self.names, ColumnNames::FirstRow { .. }))
+            .quoting(self.quotes);
         if self.trim {
             builder.trim(csv::Trim::All);
         }

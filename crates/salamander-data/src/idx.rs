@@ -8,7 +8,7 @@ use crate::format::Definition;
 use crate::open::Opened;
 use crate::reader::{Each, Extent, OneShard};
 use crate::recordio::MAX_CHUNK_BYTES;
-use crate::{Blob, Error, Handle, Row, Value, sink};
+use crate::{Blob, BlobHandle, Error, Row, Value, sink};
 
 pub(crate) const IMAGES_MAGIC: u32 = 0x0000_0803;
 pub(crate) const LABELS_MAGIC: u32 = 0x0000_0801;
@@ -149,13 +149,17 @@ fn open_labels(path: &Path, images: u64) -> Result<Option<Blob>, Error> {
     Ok(Some(blob))
 }
 
-fn magic(file: &Handle, blob: &Blob) -> Result<u32, Error> {
+fn magic(file: &BlobHandle, blob: &Blob) -> Result<u32, Error> {
     let [magic] = header(file, blob, 4)?;
     Ok(magic)
 }
 
 /// The first `N` integers, which are big-endian in this format.
-fn header<const N: usize>(file: &Handle, blob: &Blob, needed: usize) -> Result<[u32; N], Error> {
+fn header<const N: usize>(
+    file: &BlobHandle,
+    blob: &Blob,
+    needed: usize,
+) -> Result<[u32; N], Error> {
     let path = blob.path();
     if blob.size() < needed as u64 {
         let size = blob.size();
@@ -191,7 +195,7 @@ fn expect_size(blob: &Blob, header: usize, data: Option<u64>, what: &str) -> Res
 }
 
 /// Reads bytes that the file is known to have.
-fn block(file: &Handle, path: &Path, offset: u64, length: u64) -> Result<Vec<u8>, Error> {
+fn block(file: &BlobHandle, path: &Path, offset: u64, length: u64) -> Result<Vec<u8>, Error> {
     let mut bytes = vec![0; length as usize];
     file.read_exact_at(&mut bytes, offset).map_err(Error::io(path))?;
     Ok(bytes)

@@ -20,6 +20,7 @@
 //!   files and `cifar` those of CIFAR-10.
 //! - `tfrecord`, [`parquet`], `sqlite` and [`images`] read the other formats, the last three behind
 //!   features; `guard` turns panics of their decoders into errors.
+//! - [`types`] finds out what columns of text and bytes hold, for formats that keep numbers.
 //! - [`sink`] writes rows in any format that can be written; [`generate`] draws rows from a known truth.
 //!
 //! # Example
@@ -82,9 +83,10 @@ mod stamp;
 pub mod stats;
 mod text_index;
 mod tfrecord;
+pub mod types;
 mod wire;
 
-pub use blob::{Blob, BlobReader, Handle};
+pub use blob::{Blob, BlobHandle, BlobReader};
 pub use dataset::Dataset;
 pub use dialect::{CENSUS_COLUMNS, CRITEO_COLUMNS, MOVIELENS_COLUMNS};
 pub use error::{ChunkPlace, Error};

@@ -1,9 +1,11 @@
 //! The columns of a source as a whole: a record lacks those that are null in it, so no single record tells them all.
 
+use serde::{Deserialize, Serialize};
+
 use crate::{Row, Value};
 
 /// A column that records of a source can have.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ColumnInfo {
     /// Its name.
     pub name: String,
@@ -14,7 +16,8 @@ pub struct ColumnInfo {
 }
 
 /// What the values of a column are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum ColumnKind {
     /// Integers.
     Ints,

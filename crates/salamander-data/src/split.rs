@@ -69,6 +69,21 @@ pub fn stratified_split(labels: &[u64], shares: &[f64], seed: u64) -> Result<Vec
     Ok(parts)
 }
 
+/// How many records of each class each part gets, as [`stratified_split`] divides classes of these sizes: for those who
+/// divide records that no memory holds.
+///
+/// ```
+/// use salamander_data::split::stratified_counts;
+///
+/// assert_eq!(stratified_counts(&[4, 2], &[0.5, 0.5])?, [[2, 2], [1, 1]]);
+/// # Ok::<(), salamander_data::split::Error>(())
+/// ```
+pub fn stratified_counts(classes: &[u64], shares: &[f64]) -> Result<Vec<Vec<u64>>, Error> {
+    let shares = checked(shares)?;
+    let mut left = Deal::new(&shares);
+    Ok(classes.iter().map(|records| left.counts(*records)).collect())
+}
+
 /// All records, with repetitions of the rarer classes so that each class occurs as often as the most frequent.
 /// A record is repeated as often as any other of its class, give or take one. The result is sorted: shuffling
 /// is the order's business.
@@ -134,17 +149,26 @@ impl Deal<'_> {
 
     fn deal(&mut self, mut records: Vec<u64>, mut rng: Rng, parts: &mut [Vec<u64>]) {
         shuffle(&mut records, &mut rng);
-        let exact: Vec<f64> =
-            self.shares.iter().map(|share| share * records.len() as f64).collect();
+        let counts = self.counts(records.len() as u64);
+        let mut records = records.into_iter();
+        for (part, count) in parts.iter_mut().zip(counts) {
+            part.extend(records.by_ref().take(count as usize));
+        }
+        debug_assert_eq!(records.len(), 0, "every record is dealt");
+    }
+
+    /// How many of the next class's records each part gets.
+    fn counts(&mut self, records: u64) -> Vec<u64> {
+        let exact: Vec<f64> = self.shares.iter().map(|share| share * records as f64).collect();
         // The least that is within one record of the share; a part without share gets nothing. The
         // sum of rounded products could pass the number of records by an error of the last digit.
-        let mut counts: Vec<usize> =
-            exact.iter().map(|exact| (exact + 1e-9).floor() as usize).collect();
-        let mut rest = records.len().saturating_sub(counts.iter().sum());
+        let mut counts: Vec<u64> =
+            exact.iter().map(|exact| (exact + 1e-9).floor() as u64).collect();
+        let mut rest = records.saturating_sub(counts.iter().sum());
         for (owed, (exact, count)) in self.owed.iter_mut().zip(exact.iter().zip(&counts)) {
             *owed += exact - *count as f64;
         }
-        let mut taken = vec![false; parts.len()];
+        let mut taken = vec![false; self.shares.len()];
         while rest > 0 {
             let Some(part) = self.most_owed(&taken) else { break };
             taken[part] = true;
@@ -152,11 +176,7 @@ impl Deal<'_> {
             self.owed[part] -= 1.0;
             rest -= 1;
         }
-        let mut records = records.into_iter();
-        for (part, count) in parts.iter_mut().zip(counts) {
-            part.extend(records.by_ref().take(count));
-        }
-        debug_assert_eq!(records.len(), 0, "every record is dealt");
+        counts
     }
 
     /// The part that is owed most among those that have had none of this class's rest; the first of equals.

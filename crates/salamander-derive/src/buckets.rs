@@ -20,12 +20,12 @@ pub(crate) enum Buckets {
 
 /// What the attributes say about buckets, before it is known to fit together.
 #[derive(Default)]
-pub(crate) struct Said {
+pub(crate) struct BucketAttributes {
     ways: Vec<Buckets>,
     oov: Option<Expr>,
 }
 
-impl Said {
+impl BucketAttributes {
     /// Reads a key, if it is one of these.
     pub(crate) fn read(&mut self, key: &str, meta: &ParseNestedMeta<'_>) -> Result<bool> {
         let way = match key {

@@ -115,7 +115,7 @@ fn example_impl(
     assets.extend(options.files);
     let inputs = columns.iter().filter(|column| !column.label).map(input_spec);
     let class_names = columns.iter().find_map(class_names);
-    let packed = packed(columns);
+    let (packed, tokens) = (packed(columns), tokens(columns));
     let assertions = columns.iter().filter_map(|c| c.buckets.as_ref()).map(Buckets::assertion);
     quote! {
         const _: () = {
@@ -148,10 +148,33 @@ fn example_impl(
 
             #packed
 
+            #tokens
+
             #augment
         }
         };
     }
+}
+
+/// How many tokens an example has, if it has texts that become such. A text that is kept as it is has about one for
+/// four letters, and two around it.
+fn tokens(columns: &[Column]) -> Option<TokenStream> {
+    let of = |column: &Column| {
+        let ident = &column.ident;
+        match (column.is_token_ids(), column.is_texts()) {
+            (true, _) => quote!(self.#ident.len()),
+            (_, true) => quote!(self.#ident.iter().map(|text| 2 + text.len() / 4).sum::<usize>()),
+            _ => quote!(2 + self.#ident.len() / 4),
+        }
+    };
+    let all: Vec<_> = columns.iter().filter(|column| column.tokenize.is_some()).map(of).collect();
+    (!all.is_empty()).then(|| {
+        quote! {
+            fn tokens(&self) -> usize {
+                0 #(+ #all)*
+            }
+        }
+    })
 }
 
 /// How examples are kept as bytes, if all fields are of types that can be.

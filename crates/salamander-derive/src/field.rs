@@ -51,7 +51,7 @@ pub(crate) enum ValueScale {
 impl Column {
     pub(crate) fn parse(field: &Field) -> Result<Self> {
         let ident = field.ident.clone().expect("fields are named");
-        let mut said = Said::default();
+        let mut said = FieldAttributes::default();
         let mut label = false;
         for attr in &field.attrs {
             label |= attr.path().is_ident("label");
@@ -134,7 +134,7 @@ impl Column {
 }
 
 #[derive(Default)]
-struct Said {
+struct FieldAttributes {
     columns: Option<Vec<String>>,
     shape: Option<Vec<Expr>>,
     offset: Option<Expr>,
@@ -142,7 +142,7 @@ struct Said {
     std: Option<Expr>,
     normalise: Option<LitStr>,
     missing: Option<Expr>,
-    buckets: buckets::Said,
+    buckets: buckets::BucketAttributes,
     several: Option<Several>,
     ignore: Option<Expr>,
     changes: Vec<Change>,
@@ -150,7 +150,7 @@ struct Said {
     max_length: Option<Expr>,
 }
 
-impl Said {
+impl FieldAttributes {
     fn read(&mut self, attr: &Attribute) -> Result<()> {
         if matches!(attr.meta, syn::Meta::Path(_)) {
             return Ok(());

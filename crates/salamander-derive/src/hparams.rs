@@ -66,8 +66,10 @@ impl Hparam {
                     "range" | "choices" if search.is_some() => {
                         return Err(meta.error("a field has one range or one list of choices"));
                     }
-                    "range" => search = Some(Search::range(&field.ty, meta.value()?.parse()?)?),
-                    "choices" => search = Some(Search::Choices(meta.value()?.parse()?)),
+                    "range" => {
+                        search = Some(SearchedField::range(&field.ty, meta.value()?.parse()?)?)
+                    }
+                    "choices" => search = Some(SearchedField::Choices(meta.value()?.parse()?)),
                     _ => return Err(AttributeKind::Hparam.unknown(&meta)),
                 }
                 Ok(())
@@ -75,7 +77,7 @@ impl Hparam {
         }
         let (min, max) = (option(min), option(max));
         let search = match (search, log) {
-            (Some(Search::Choices(_)) | None, Some(log)) => {
+            (Some(SearchedField::Choices(_)) | None, Some(log)) => {
                 return Err(Error::new_spanned(log, "log goes with a range"));
             }
             (search, log) => search.map(|search| search.tokens(&field.ty, log.is_some())),
@@ -123,12 +125,12 @@ impl Hparam {
 }
 
 /// What a search draws a field from.
-enum Search {
+enum SearchedField {
     Range(Box<Expr>, Box<Expr>),
     Choices(ExprArray),
 }
 
-impl Search {
+impl SearchedField {
     fn range(kind: &Type, value: Expr) -> Result<Self> {
         if is_named(kind, "String") || is_named(kind, "bool") || is_named(kind, "Vec") {
             let message = "only a number has a range: write choices = [..]";

@@ -1,7 +1,7 @@
 //! From raw data to a trained model in one file: steps that run when what they stand on has changed, and only then.
 //!
 //! ```
-//! use salamander_flow::pipeline::{Pipeline, Source};
+//! use salamander_flow::pipeline::{Pipeline, PipelineText};
 //!
 //! let text = "
 //! parameters: {epochs: 3}
@@ -10,11 +10,11 @@
 //!   test: {evaluate: ${fit}}
 //!   ship: {export: ${fit}, when: ${test.accuracy} > 0.97}
 //! ";
-//! let pipeline = Pipeline::read(&Source::of_text("mnist.yaml", text), &[])?;
+//! let pipeline = Pipeline::read(&PipelineText::of_text("mnist.yaml", text), &[])?;
 //! assert_eq!(pipeline.steps().len(), 3);
 //!
 //! let wrong = text.replace("${test.accuracy}", "${tset.accuracy}");
-//! let error = Pipeline::read(&Source::of_text("mnist.yaml", &wrong), &[]).unwrap_err();
+//! let error = Pipeline::read(&PipelineText::of_text("mnist.yaml", &wrong), &[]).unwrap_err();
 //! assert_eq!(
 //!     error.to_string(),
 //!     "pipeline mnist.yaml: line 6: ship.when: ${tset.accuracy}: no step \"tset\" (did you mean \"test\"?)"
@@ -24,5 +24,8 @@
 //!
 //! # Layout
 //! - [`pipeline`]: the file, the planner (state in, decisions with reasons out), what carries them out, the picture
+//! - `flow`, behind the feature of that name: pre-processing on DataFusion
 
+#[cfg(feature = "flow")]
+pub mod flow;
 pub mod pipeline;

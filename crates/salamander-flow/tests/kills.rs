@@ -11,7 +11,9 @@ use std::sync::atomic::AtomicBool;
 use std::thread::sleep;
 use std::time::Duration;
 
-use salamander_flow::pipeline::{Manifest, Options, Pipeline, Source, State, Store, run};
+use salamander_flow::pipeline::{
+    ArtifactManifest, ArtifactStore, Options, Pipeline, PipelineState, PipelineText, run,
+};
 
 /// Each step says when it begins, when half of what it leaves is written, and when it ends.
 const FILE: &str = r#"
@@ -89,10 +91,10 @@ fn main() {
 
 /// Runs the pipeline of this folder.
 fn process() {
-    let source = Source::of_file(Path::new("p.yaml")).expect("a file");
+    let source = PipelineText::of_file(Path::new("p.yaml")).expect("a file");
     let pipeline = Pipeline::read(&source, &[]).expect("a pipeline");
-    let mut store =
-        Store::open(Path::new("out"), |_| Err("no addresses here".into())).expect("a store");
+    let mut store = ArtifactStore::open(Path::new("out"), |_| Err("no addresses here".into()))
+        .expect("a store");
     if let Err(error) = store.claim(false) {
         fs::write("refused", error.to_string()).expect("written");
         std::process::exit(1);
@@ -100,7 +102,7 @@ fn process() {
     let stop = AtomicBool::new(false);
     let options = Options { parallel: None, only: None, stop: &stop };
     let summary = run(&pipeline, &store, options, &mut |_| {}).expect("it runs");
-    assert_eq!(summary.state, State::Completed, "{summary:?}");
+    assert_eq!(summary.state, PipelineState::Completed, "{summary:?}");
     let ran: Vec<&str> =
         summary.steps.iter().filter(|step| step.ran).map(|step| step.name.as_str()).collect();
     fs::write("ran", ran.join(" ")).expect("written");
@@ -125,11 +127,12 @@ fn trace(folder: &Path) -> Vec<String> {
 }
 
 /// What each artifact holds, by its key: everything but how long it took.
-fn artifacts(folder: &Path) -> BTreeMap<String, Manifest> {
+fn artifacts(folder: &Path) -> BTreeMap<String, ArtifactManifest> {
     let Ok(entries) = fs::read_dir(folder.join("out/artifacts")) else { return BTreeMap::new() };
     let read = |path: &Path| {
         let bytes = fs::read(path.join("manifest.json")).expect("an artifact has a manifest");
-        let mut manifest: Manifest = serde_json::from_slice(&bytes).expect("which is whole");
+        let mut manifest: ArtifactManifest =
+            serde_json::from_slice(&bytes).expect("which is whole");
         for (file, digest) in &manifest.files {
             let content = fs::read(path.join(file)).expect("and all of its files");
             assert_eq!(*digest, blake3::hash(&content).to_hex().to_string(), "{file}");
@@ -197,7 +200,9 @@ fn killed_anywhere_it_goes_on(seed: u64) {
     finish(folder);
     assert!(kills > 0, "seed {seed}: it was never killed");
     assert_eq!(finish(folder), "", "seed {seed}: all is done");
-    let strip = |all: BTreeMap<String, Manifest>| -> Vec<Manifest> { all.into_values().collect() };
+    let strip = |all: BTreeMap<String, ArtifactManifest>| -> Vec<ArtifactManifest> {
+        all.into_values().collect()
+    };
     assert_eq!(strip(artifacts(folder)), strip(artifacts(undisturbed.path())), "seed {seed}");
     let left = fs::read_dir(folder.join("out/unfinished")).expect("a folder").count();
     assert_eq!((left, folder.join("never").exists()), (0, false), "seed {seed}");

@@ -7,7 +7,8 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use salamander_flow::pipeline::{
-    Error, Event, Options, Pipeline, Source, State, Store, Summary, run,
+    ArtifactStore, Error, Options, Pipeline, PipelineEvent, PipelineState, PipelineSummary,
+    PipelineText, run,
 };
 
 struct Place {
@@ -31,7 +32,7 @@ impl Place {
 
     fn pipeline(&self, sets: &[&str]) -> Pipeline {
         let sets: Vec<String> = sets.iter().map(ToString::to_string).collect();
-        let source = Source::of_file(&self.at("p.yaml")).expect("a file");
+        let source = PipelineText::of_file(&self.at("p.yaml")).expect("a file");
         Pipeline::read(&source, &sets).expect("a pipeline")
     }
 
@@ -40,15 +41,15 @@ impl Place {
         sets: &[&str],
         only: Option<&str>,
         stop: &AtomicBool,
-    ) -> Result<Summary, Error> {
+    ) -> Result<PipelineSummary, Error> {
         let mut store =
-            Store::open(&self.at("out"), |_| Err("no addresses".into())).expect("a store");
+            ArtifactStore::open(&self.at("out"), |_| Err("no addresses".into())).expect("a store");
         store.claim(only.is_some()).expect("nobody else is here");
         let options = Options { parallel: Some(2), only, stop };
-        run(&self.pipeline(sets), &store, options, &mut |_: Event| {})
+        run(&self.pipeline(sets), &store, options, &mut |_: PipelineEvent| {})
     }
 
-    fn run(&self, sets: &[&str]) -> Summary {
+    fn run(&self, sets: &[&str]) -> PipelineSummary {
         self.try_run(sets, None, &AtomicBool::new(false)).expect("it runs")
     }
 
@@ -58,13 +59,13 @@ impl Place {
 }
 
 /// The states of all steps, a word each.
-fn states(summary: &Summary) -> String {
+fn states(summary: &PipelineSummary) -> String {
     let state =
         |step: &salamander_flow::pipeline::StepReport| format!("{}:{}", step.name, step.state);
     summary.steps.iter().map(state).collect::<Vec<_>>().join(" ")
 }
 
-fn why<'a>(summary: &'a Summary, name: &str) -> &'a str {
+fn why<'a>(summary: &'a PipelineSummary, name: &str) -> &'a str {
     let step = summary.steps.iter().find(|step| step.name == name);
     &step.unwrap_or_else(|| panic!("no {name} in {summary:?}")).why
 }
@@ -115,7 +116,7 @@ steps:
 ",
     );
     let summary = place.run(&[]);
-    assert_eq!(summary.state, State::Failed);
+    assert_eq!(summary.state, PipelineState::Failed);
     assert_eq!(
         states(&summary),
         "fails:failed after:blocked slow:failed lazy:failed silent:failed fine:done tries:failed"
@@ -153,7 +154,7 @@ steps:
     });
     assert_eq!(
         (summary.state, states(&summary).as_str()),
-        (State::Interrupted, "quick:done long:stopped")
+        (PipelineState::Interrupted, "quick:done long:stopped")
     );
     let pid = fs::read_to_string(place.at("pid")).expect("a number");
     assert!(!Path::new("/proc").join(pid.trim()).exists(), "{pid} lives on");
@@ -188,7 +189,7 @@ steps:
 fn mistakes_name_their_line_and_the_nearest_name() {
     let check = |steps: &str, expected: &str| {
         let text = format!("parameters: {{epochs: 3, name: x}}\nsteps:\n{steps}");
-        let source = Source::of_text("p.yaml", &text);
+        let source = PipelineText::of_text("p.yaml", &text);
         let error = Pipeline::read(&source, &[]).expect_err(steps).to_string();
         assert_eq!(error, format!("pipeline p.yaml: {expected}"));
     };
@@ -246,7 +247,7 @@ fn mistakes_name_their_line_and_the_nearest_name() {
         "  a: {evaluate: x}\n  b: {run: '${a}'}",
         "line 4: b.run: ${a}: name one of its outputs: records, skipped, report",
     );
-    let source = Source::of_text("p.yaml", "parameters: {epochs: 3}\nsteps: {a: {run: x}}");
+    let source = PipelineText::of_text("p.yaml", "parameters: {epochs: 3}\nsteps: {a: {run: x}}");
     let error = Pipeline::read(&source, &["epoch=3".into()]).expect_err("unknown").to_string();
     assert_eq!(
         error,

@@ -19,8 +19,8 @@ use salamander_hub::ingest::Ingester;
 use salamander_hub::server::Listen;
 use salamander_hub::store::logs::LogQuery;
 use salamander_hub::store::page::ListQuery;
-use salamander_hub::store::points::Point;
-use salamander_hub::{Client, Daemon, DaemonOptions, Hub, RunId};
+use salamander_hub::store::points::StoredPoint;
+use salamander_hub::{Daemon, DaemonOptions, Hub, HubClient, RunId};
 
 const STEPS: u64 = 250_000;
 const CURVES: i64 = 50;
@@ -93,8 +93,8 @@ fn filled(folder: &Path, runs: i64, metrics: usize, points: i64) -> Hub {
     let names: Vec<String> = (0..metrics).map(|metric| format!("metric {metric}")).collect();
     for run in 1..=runs {
         let value = |step: i64| ((step * 31 + run * 17) as f64).sin();
-        let curve: Vec<Point> =
-            (0..points).map(|step| Point { step, value: value(step) }).collect();
+        let curve: Vec<StoredPoint> =
+            (0..points).map(|step| StoredPoint { step, value: value(step) }).collect();
         let all = names.iter().map(|name| (name.clone(), curve.clone())).collect();
         hub.store().append_points(id(run), all).expect("written");
     }
@@ -147,10 +147,16 @@ fn curves() -> f64 {
     let address = "127.0.0.1:0".parse().expect("an address");
     let listen = Listen { address, tls: None, proxy: None, login: false };
     let programs = vec![std::env::current_exe().expect("a program")];
-    let options =
-        DaemonOptions { listen, slots: 1, programs, log_retention_days: None, routes: None };
+    let options = DaemonOptions {
+        listen,
+        slots: 1,
+        programs,
+        log_retention_days: None,
+        routes: None,
+        platform: None,
+    };
     let daemon = Daemon::start(hub, options).expect("started");
-    let client = Client::new(&format!("http://{}", daemon.address()), None).expect("an address");
+    let client = HubClient::new(&format!("http://{}", daemon.address()), None).expect("an address");
     let runs: Vec<String> = (1..=CURVES).map(|run| id(run).to_string()).collect();
     let query = serde_json::json!({"runs": runs.join(","), "metrics": "metric 0", "points": 1000});
     median(|| {

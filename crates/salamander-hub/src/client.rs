@@ -23,7 +23,7 @@ use crate::store::checkpoints::Checkpoint;
 use crate::store::experiments::Experiment;
 use crate::store::limits::Usage;
 use crate::store::logs::{LogLine, LogPage, LogQuery};
-use crate::store::models::{Model, Version};
+use crate::store::models::{ModelRow, ModelVersion};
 use crate::store::page::{ListQuery, Page};
 use crate::store::runs::{Run, Validation};
 use crate::store::webhooks::Webhook;
@@ -32,14 +32,14 @@ use crate::store::webhooks::Webhook;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A hub, by its address.
-pub struct Client {
+pub struct HubClient {
     base: Url,
     token: Option<String>,
     http: reqwest::Client,
     runtime: Runtime,
 }
 
-impl Client {
+impl HubClient {
     /// For a hub such as `http://127.0.0.1:7070`; nothing is sent yet.
     pub fn new(url: &str, token: Option<String>) -> Result<Self, Error> {
         let wrong = |error: &dyn ToString| {
@@ -136,7 +136,12 @@ impl Client {
     }
 
     /// Registers a checkpoint as the next version of a model.
-    pub fn register(&self, model: &str, run: RunId, checkpoint: &str) -> Result<Version, Error> {
+    pub fn register(
+        &self,
+        model: &str,
+        run: RunId,
+        checkpoint: &str,
+    ) -> Result<ModelVersion, Error> {
         let body = serde_json::json!({"run": run, "checkpoint": checkpoint});
         self.post(&format!("api/v1/models/{}/versions", segment(model)), &body)
     }
@@ -246,17 +251,24 @@ impl Client {
     }
 
     /// All models.
-    pub fn models(&self) -> Result<Vec<Model>, Error> {
+    pub fn models(&self) -> Result<Vec<ModelRow>, Error> {
         self.get("api/v1/models", &())
     }
 
     /// One model.
-    pub fn model(&self, name: &str) -> Result<Model, Error> {
+    pub fn model(&self, name: &str) -> Result<ModelRow, Error> {
         self.get(&format!("api/v1/models/{}", segment(name)), &())
     }
 
+    /// Gives a model another name.
+    pub fn move_model(&self, name: &str, to: &str) -> Result<ModelRow, Error> {
+        let body = serde_json::json!({"name": to});
+        let path = format!("api/v1/models/{}", segment(name));
+        self.send(Method::PATCH, &path, &Json::Null, Some(&body))
+    }
+
     /// The version that `NAME@ALIAS`, `NAME@VERSION` or `NAME`, the newest, stands for.
-    pub fn model_version(&self, reference: &str) -> Result<Version, Error> {
+    pub fn model_version(&self, reference: &str) -> Result<ModelVersion, Error> {
         let (name, which) = reference.split_once('@').unwrap_or((reference, ""));
         self.model(name)?.version(which).cloned()
     }

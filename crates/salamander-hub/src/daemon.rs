@@ -17,7 +17,7 @@ use crate::hub::{Hub, OWN_FOLDER};
 use crate::ingest::Ingester;
 use crate::mlflow::{self, Mlflow};
 use crate::page::with_page;
-use crate::queue::Queue;
+use crate::queue::{Queue, QueuePlatform};
 use crate::server::{Listen, bind, serve};
 use crate::webhooks::Teller;
 use crate::{Error, api};
@@ -38,6 +38,8 @@ pub struct DaemonOptions {
     pub programs: Vec<PathBuf>,
     /// Routes beside the API's, behind the same login.
     pub routes: Option<Router>,
+    /// Where experiments train, if not on this machine.
+    pub platform: Option<Box<dyn QueuePlatform>>,
 }
 
 /// A hub that runs.
@@ -56,7 +58,7 @@ impl Daemon {
         let access = options.listen.access(hub.store())?;
         let programs = Arc::new(Programs::new(options.programs));
         let guard = Guard::new(access, hub.store().clone());
-        let api = Api::new(hub.clone(), guard, Arc::clone(&programs));
+        let api = Api::new(hub.clone(), guard, Arc::clone(&programs)).with_slots(options.slots);
         let mut ingester = Ingester::new(hub.clone());
         if let Err(error) = ingester.look_at_all() {
             tracing::warn!(%error, "not all folders could be read");
@@ -64,7 +66,8 @@ impl Daemon {
         let ingester = Arc::new(Mutex::new(ingester));
         let mut queue = Queue::new(hub.clone(), programs, options.slots)
             .after_reading(Arc::clone(&ingester))
-            .with_log_retention(options.log_retention_days);
+            .with_log_retention(options.log_retention_days)
+            .on(options.platform);
         // What ended while no hub was there is known before anybody asks.
         if let Err(error) = queue.turn() {
             tracing::warn!(%error, "the queue could not be looked at");

@@ -23,6 +23,12 @@ pub enum Error {
     /// Whoever is logged in may not do it.
     #[error("{0}")]
     Forbidden(String),
+    /// Too many logins of one address have failed.
+    #[error("too many wrong tokens: try again in {seconds} s")]
+    TooManyLogins {
+        /// Until then.
+        seconds: i64,
+    },
     /// A file cannot be read or written.
     #[error("{path}: {source}")]
     File {
@@ -79,6 +85,7 @@ impl Error {
             Self::Forbidden(_) => 403,
             Self::NotFound(_) => 404,
             Self::Conflict(_) => 409,
+            Self::TooManyLogins { .. } => 429,
             // A server that is away for a moment.
             Self::Store(error) if error.is_lost() => 503,
             Self::File { .. } | Self::Store(_) | Self::NewerStore { .. } => 500,

@@ -24,10 +24,10 @@ const JOURNAL_END: &str = "journal_end";
 /// A hub without its queue and its API; clones share it.
 #[derive(Clone)]
 pub struct Hub {
-    shared: Arc<Shared>,
+    shared: Arc<HubInner>,
 }
 
-struct Shared {
+struct HubInner {
     runs: PathBuf,
     store: Store,
     journal: Mutex<Journal<Entry>>,
@@ -52,7 +52,7 @@ impl Hub {
         let end = store.meta(JOURNAL_END)?.and_then(|end| end.parse().ok()).unwrap_or(0);
         let (journal, entries) = Journal::open(&own.join("journal.jsonl"), end)?;
         let hub = Self {
-            shared: Arc::new(Shared {
+            shared: Arc::new(HubInner {
                 runs,
                 store,
                 journal: Mutex::new(journal),

@@ -11,7 +11,7 @@
 //! - [`remote`]: runs of other machines
 //! - [`mlflow`]: MLflow's REST API, for its clients
 //! - [`api`]: REST and server-sent events on it; [`server`]: listening, TLS, who may do what
-//! - [`Daemon`]: all of them together; [`Client`]: the API from Rust
+//! - [`Daemon`]: all of them together; [`HubClient`]: the API from Rust
 //! - `webhooks`: tells others of ends; `upkeep`: logs that have stayed long enough
 //! - [`page`]: the dashboard; [`ui`]: the dashboard alone
 
@@ -37,7 +37,7 @@ pub mod store;
 pub mod ui;
 mod webhooks;
 
-pub use client::Client;
+pub use client::HubClient;
 pub use create::{CreateRequest, Programs};
 pub use daemon::{Daemon, DaemonOptions};
 pub use error::Error;

@@ -8,7 +8,7 @@ use crate::ids::{ExperimentId, RunId};
 use crate::store::db::params;
 use crate::store::limits::{self, Allowance};
 use crate::store::webhooks::{self, Webhook};
-use crate::store::{Touched, Tx, collected, forget_experiment, killed_trials, set_meta};
+use crate::store::{Touched, Tx, collected, forget_experiment, killed_trials, models, set_meta};
 
 /// What somebody wants of an experiment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -223,6 +223,13 @@ pub enum Operation {
         alias: String,
         /// The version; none: the name goes.
         version: Option<i64>,
+    },
+    /// A model gets another name, with its versions and aliases.
+    MoveModel {
+        /// The model.
+        model: String,
+        /// Its name from now on.
+        to: String,
     },
     /// A model, or one version, goes.
     DeleteModel {
@@ -455,6 +462,7 @@ impl Entry {
                     tx.prepare_cached(sql)?.execute(params![model, alias, version])?;
                 }
             }
+            Operation::MoveModel { model, to } => models::rename(tx, model, to)?,
             Operation::DeleteModel { model, version } => {
                 for table in ["model_versions", "model_aliases"] {
                     let sql = format!(

@@ -68,7 +68,7 @@ pub struct RemoteLife {
 
 /// What a folder of such a run says of itself.
 #[derive(Default, Serialize, Deserialize)]
-struct Kept {
+struct RemoteRecord {
     uid: String,
     host: String,
     stamps: BTreeMap<String, String>,
@@ -121,7 +121,7 @@ impl Hub {
                 Ok(()) => {
                     let host: String =
                         run.host.chars().filter(|c| !c.is_control()).take(80).collect();
-                    let kept = Kept { uid: run.uid.clone(), host, stamps: BTreeMap::new() };
+                    let kept = RemoteRecord { uid: run.uid.clone(), host, stamps: BTreeMap::new() };
                     keep(&layout, &kept)?;
                     // By this a folder is known to be a run's; nobody ever holds it.
                     fs::write(layout.lock(), "").map_err(Error::io(&layout.lock()))?;
@@ -208,14 +208,14 @@ impl Hub {
     }
 }
 
-fn read(layout: &RunLayout) -> Result<Kept, Error> {
+fn read(layout: &RunLayout) -> Result<RemoteRecord, Error> {
     let path = layout.remote();
     let bytes = fs::read(&path).map_err(Error::io(&path))?;
     let wrong = |error| Error::Conflict(format!("{}: {error}", path.display()));
     serde_json::from_slice(&bytes).map_err(wrong)
 }
 
-fn keep(layout: &RunLayout, kept: &Kept) -> Result<(), Error> {
+fn keep(layout: &RunLayout, kept: &RemoteRecord) -> Result<(), Error> {
     let path = layout.remote();
     let bytes = serde_json::to_vec(kept).unwrap_or_default();
     replace(&path, &bytes, Durability::Synced).map_err(Error::io(&path))

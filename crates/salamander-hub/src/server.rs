@@ -6,6 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
+use axum::http::{HeaderMap, Request};
+use hyper::body::Incoming;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use hyper_util::service::TowerToHyperService;
@@ -14,9 +16,10 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, watch};
 use tokio_rustls::TlsAcceptor;
+use tower::ServiceExt;
 
 use crate::Error;
-use crate::api::Access;
+use crate::api::{Access, PeerAddress};
 use crate::store::Store;
 
 /// Connections at a time; more wait to be accepted.
@@ -102,7 +105,12 @@ pub async fn serve(
             tracing::warn!(%peer, "only the proxy may connect");
             continue;
         }
-        let (acceptor, routes, stop) = (acceptor.clone(), routes.clone(), stop.clone());
+        let (acceptor, stop) = (acceptor.clone(), stop.clone());
+        let routes = HttpConnection {
+            routes: routes.clone(),
+            peer: peer.ip(),
+            proxied: listen.proxy.is_some(),
+        };
         tokio::spawn(async move {
             match acceptor {
                 None => answer(stream, routes, stop).await,
@@ -121,13 +129,33 @@ pub async fn serve(
     Ok(())
 }
 
-async fn answer<S>(stream: S, routes: Router, mut stop: watch::Receiver<bool>)
+/// What a connection's requests are answered by, and where they come from.
+struct HttpConnection {
+    routes: Router,
+    peer: IpAddr,
+    proxied: bool,
+}
+
+/// Where a request comes from: behind a proxy, as that says last.
+fn origin(peer: IpAddr, proxied: bool, headers: &HeaderMap) -> PeerAddress {
+    let said = headers.get("x-forwarded-for").filter(|_| proxied);
+    let said = said.and_then(|value| value.to_str().ok()?.rsplit(',').next()?.trim().parse().ok());
+    PeerAddress(said.unwrap_or(peer))
+}
+
+async fn answer<S>(stream: S, connection: HttpConnection, mut stop: watch::Receiver<bool>)
 where
     S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
 {
     let mut builder = Builder::new(TokioExecutor::new()).http1_only();
     builder.http1().timer(TokioTimer::new()).header_read_timeout(PATIENCE);
-    let service = TowerToHyperService::new(routes);
+    let HttpConnection { routes, peer, proxied } = connection;
+    let named = routes.map_request(move |mut request: Request<Incoming>| {
+        let from = origin(peer, proxied, request.headers());
+        request.extensions_mut().insert(from);
+        request
+    });
+    let service = TowerToHyperService::new(named);
     let connection = builder.serve_connection(TokioIo::new(stream), service);
     let mut connection = std::pin::pin!(connection);
     tokio::select! {
@@ -153,4 +181,20 @@ async fn asked(stop: &mut watch::Receiver<bool>) {
 pub async fn bind(address: SocketAddr) -> Result<TcpListener, Error> {
     let wrong = |error| Error::Invalid(format!("cannot listen on {address}: {error}"));
     TcpListener::bind(address).await.map_err(wrong)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_proxy_says_where_a_request_comes_from() {
+        let peer = IpAddr::from([10, 0, 0, 1]);
+        let mut headers = HeaderMap::new();
+        headers.insert("x-forwarded-for", "6.6.6.6, 10.1.2.3".parse().expect("a value"));
+        assert_eq!(origin(peer, false, &headers), PeerAddress(peer));
+        assert_eq!(origin(peer, true, &headers), PeerAddress(IpAddr::from([10, 1, 2, 3])));
+        headers.insert("x-forwarded-for", "nobody".parse().expect("a value"));
+        assert_eq!(origin(peer, true, &headers), PeerAddress(peer));
+    }
 }

@@ -18,7 +18,8 @@
 //! - [`operator`]: decides what a job needs, and does it
 //! - [`client`]: submits, shows, scales, stops and deletes jobs from outside; `logs`: what their pods say;
 //!   `object_api`, `pod_calls`: calls that all of these share
-//! - [`health`]: the endpoints for probes and metrics; [`error`]: what the API server says, made clear
+//! - [`health`]: the endpoints for probes and metrics; [`member_metrics`]: what workers and servers show there;
+//!   [`error`]: what the API server says, made clear
 
 pub mod client;
 pub mod contract;
@@ -30,6 +31,7 @@ pub mod health;
 pub mod job;
 mod logs;
 pub mod manifest;
+pub mod member_metrics;
 pub mod milestones;
 pub mod names;
 mod object_api;

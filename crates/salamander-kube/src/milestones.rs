@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use salamander_core::ledger::LedgerLine;
 use salamander_core::metrics::{Metric, Metrics};
+use salamander_core::progress::StepCount;
 use salamander_core::report::{EpochReport, Report, Start};
 use serde::{Deserialize, Serialize};
 
@@ -77,7 +78,7 @@ impl Milestones {
             Report::Start(start) => self.plan = Some(start),
             Report::Epoch(epoch) => {
                 // A run that went back to a checkpoint tells epochs again.
-                self.epochs.retain(|known| known.steps < epoch.steps);
+                self.epochs.retain(|known| known.steps < epoch.steps.0);
                 self.epochs.push(epoch.into());
                 let surplus = self.epochs.len().saturating_sub(EPOCHS);
                 self.epochs.drain(..surplus);
@@ -96,7 +97,7 @@ impl From<EpochReport> for Epoch {
         Self {
             epoch: report.epoch,
             complete: report.complete,
-            steps: report.steps,
+            steps: report.steps.0,
             seconds: report.seconds,
             training: finite(&report.training),
             validation: report.validation.as_ref().map(finite),
@@ -109,7 +110,7 @@ impl From<&Epoch> for EpochReport {
         Self {
             epoch: epoch.epoch,
             complete: epoch.complete,
-            steps: epoch.steps,
+            steps: StepCount(epoch.steps),
             training: metrics(&epoch.training),
             validation: epoch.validation.as_ref().map(metrics),
             seconds: epoch.seconds,
@@ -139,20 +140,27 @@ mod tests {
 
     fn epoch(epoch: u64, steps: u64, loss: f64) -> Report {
         let training = Metrics::new().with("loss", Metric::mean(loss, 1.0));
-        Report::Epoch(EpochReport { epoch, complete: true, steps, training, ..Default::default() })
+        Report::Epoch(EpochReport {
+            epoch,
+            complete: true,
+            steps: StepCount(steps),
+            training,
+            ..Default::default()
+        })
     }
 
     #[test]
     fn reports_become_small_and_a_step_back_is_one() {
         let mut told = Milestones::default();
         assert!(told.is_empty());
-        let start = Start { total: 40, steps_per_epoch: 20, epochs: 2, ..Start::default() };
+        let start =
+            Start { total: StepCount(40), steps_per_epoch: 20, epochs: 2, ..Start::default() };
         told.take(Report::Start(start));
         let plan = told.plan.clone().expect("a plan");
-        assert_eq!((plan.total, plan.steps_per_epoch, plan.epochs), (40, 20, 2));
+        assert_eq!((plan.total.0, plan.steps_per_epoch, plan.epochs), (40, 20, 2));
         told.take(epoch(0, 20, 0.5));
         told.take(epoch(1, 40, f64::NAN));
-        told.take(Report::Step(StepReport { steps: 41, ..StepReport::default() }));
+        told.take(Report::Step(StepReport { steps: StepCount(41), ..StepReport::default() }));
         assert_eq!(told.epochs.len(), 2);
         assert_eq!(told.epochs[0].training["loss"], Some(0.5));
         assert_eq!(EpochReport::from(&told.epochs[0]).training.values()["loss"], 0.5);

@@ -12,7 +12,7 @@ use crate::names::PodRole;
 /// How far a run is.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Progress {
+pub struct JobProgress {
     /// `gathering`, `regrouping`, `running`, `stopping`, `completed`, `interrupted` or `failed`.
     pub state: String,
     /// The version of the contract that the master's program knows.
@@ -84,17 +84,23 @@ pub struct WorkerFigures {
     pub records: u64,
     /// Seconds that it has spent on them.
     pub seconds: f64,
+    /// Seconds that it has spent in exchanges with others.
+    pub exchange_seconds: f64,
+    /// Seconds of computing that it has waited for records.
+    pub data_seconds: f64,
 }
 
 impl WorkerFigures {
     fn of(worker: &WorkerStatus) -> Option<Self> {
         let (index, beat) = (worker.slot, worker.beat?);
-        let (work, seconds) = (beat.work.as_str().to_string(), beat.compute_ms as f64 / 1_000.0);
-        Some(Self { index, work, records: beat.records, seconds })
+        let (work, records) = (beat.work.as_str().to_string(), beat.records);
+        let [seconds, exchange_seconds, data_seconds] =
+            [beat.compute_ms, beat.exchange_ms, beat.data_ms].map(|ms| ms as f64 / 1_000.0);
+        Some(Self { index, work, records, seconds, exchange_seconds, data_seconds })
     }
 }
 
-impl Progress {
+impl JobProgress {
     /// The same of what the master answers when it is asked for its status.
     pub fn of(status: &Status) -> Self {
         let workers = taking_part(status).count() as u32;
@@ -107,8 +113,8 @@ impl Progress {
             state => state,
         };
         let (step, epoch, loss) = match &status.last_report {
-            Some(Report::Step(step)) => (Some(step.steps), Some(step.epoch), Some(step.loss)),
-            Some(Report::Epoch(epoch)) => (Some(epoch.steps), Some(epoch.epoch), None),
+            Some(Report::Step(step)) => (Some(step.steps.0), Some(step.epoch), Some(step.loss)),
+            Some(Report::Epoch(epoch)) => (Some(epoch.steps.0), Some(epoch.epoch), None),
             _ => (None, None, None),
         };
         Self {
@@ -199,6 +205,7 @@ impl Goodput {
 #[cfg(test)]
 mod tests {
     use salamander_core::elastic::{Generation, Term, Version, WorkerId};
+    use salamander_core::progress::StepCount;
     use salamander_core::report::StepReport;
     use salamander_core::status::{
         CheckpointStatus, MicroBatchStatus, RestartCounts, ServerStatus,
@@ -227,7 +234,8 @@ mod tests {
     #[test]
     fn a_status_becomes_a_small_record() {
         let generation = Generation { term: Term(1), number: 2 };
-        let step = StepReport { steps: 25, epoch: 1, loss: 0.5, ..StepReport::default() };
+        let step =
+            StepReport { steps: StepCount(25), epoch: 1, loss: 0.5, ..StepReport::default() };
         let status = Status {
             state: State::Running,
             generation: Some(generation),
@@ -246,18 +254,18 @@ mod tests {
             last_report: Some(Report::Step(step)),
             ..Status::default()
         };
-        let progress = Progress::of(&status);
+        let progress = JobProgress::of(&status);
         assert_eq!((progress.workers, progress.wanted, progress.restarts), (2, 3, 4));
         assert_eq!((progress.step, progress.epoch, progress.loss), (Some(25), Some(1), Some(0.5)));
         assert_eq!(progress.checkpoint.as_deref(), Some("step-20"));
         assert_eq!(progress.generation.as_deref(), Some("1.2"));
-        assert_eq!(Progress::members(&status), [(2, 7), (4, 9)]);
+        assert_eq!(JobProgress::members(&status), [(2, 7), (4, 9)]);
         assert_eq!(progress.ended(), None);
         let text = serde_json::to_string(&progress).expect("written");
-        assert_eq!(Progress::from_annotation(&text), Some(progress));
-        assert_eq!(Progress::from_annotation("{"), None);
+        assert_eq!(JobProgress::from_annotation(&text), Some(progress));
+        assert_eq!(JobProgress::from_annotation("{"), None);
         let reason = Some("bad data".to_string());
-        let failed = Progress::of(&Status { state: State::Failed, reason, ..Status::default() });
+        let failed = JobProgress::of(&Status { state: State::Failed, reason, ..Status::default() });
         assert_eq!(failed.ended(), Some(Ending::Failed("bad data".into())));
     }
 
@@ -273,13 +281,13 @@ mod tests {
             restarts: RestartCounts { workers: 0, servers: 1, masters: 0 },
             ..Status::default()
         };
-        let progress = Progress::of(&status);
+        let progress = JobProgress::of(&status);
         assert_eq!((progress.workers, progress.servers, progress.server_restarts), (1, 2, 1));
         assert_eq!(progress.state, "running");
         let seat = |index| PodRole::Ps.slot(index).expect("a slot");
-        assert_eq!(Progress::members(&status), [(0, 3), (seat(0), 8), (seat(1), 9)]);
+        assert_eq!(JobProgress::members(&status), [(0, 3), (seat(0), 8), (seat(1), 9)]);
         status.servers.pop();
-        assert_eq!(Progress::of(&status).state, "gathering");
+        assert_eq!(JobProgress::of(&status).state, "gathering");
     }
 
     #[test]

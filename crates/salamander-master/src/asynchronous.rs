@@ -6,13 +6,13 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Sender, channel};
 
-use salamander_core::asynchronous::{Checkpoint, PartitionSource, Placement, Process};
+use salamander_core::asynchronous::{PartitionSource, Placement, Process, ServerCheckpoint};
 use salamander_core::elastic::{Generation, Peer};
 use salamander_net::{Cancel, Keys};
-use salamander_ps::wire::{Before, Reset, Start};
+use salamander_ps::wire::{Before, HistoryStart, Reset};
 
 use crate::config::Keeping;
-use crate::inbox::{Handle, Input};
+use crate::inbox::{MasterHandle, MasterInput};
 use crate::server_calls::{ServerCall, ServerCaller, ServerCalls};
 
 /// Something that is to be done about parameter servers.
@@ -35,14 +35,14 @@ pub(crate) struct ServerThreads {
     /// The master's term.
     term: u32,
     slices: u32,
-    handle: Handle,
+    handle: MasterHandle,
     /// Whom servers are reached by, by their numbers.
     calls: BTreeMap<u32, ServerCalls>,
     keeper: Option<Sender<Keeping>>,
 }
 
 impl ServerThreads {
-    pub(crate) fn new(keys: Keys, term: u32, slices: u32, handle: Handle) -> Self {
+    pub(crate) fn new(keys: Keys, term: u32, slices: u32, handle: MasterHandle) -> Self {
         Self { keys, term, slices, handle, calls: BTreeMap::new(), keeper: None }
     }
 
@@ -106,7 +106,7 @@ impl ServerThreads {
                 let handle = self.handle.clone();
                 std::thread::Builder::new().name("keeper".to_string()).spawn(move || {
                     // A master that is gone is followed by one that makes the last folder again.
-                    folders.iter().all(|keep| handle.give_blocking(Input::Folder(keep())))
+                    folders.iter().all(|keep| handle.give_blocking(MasterInput::Folder(keep())))
                 })?;
                 none.insert(sender)
             }
@@ -133,7 +133,7 @@ impl RowFiles {
         &self,
         to: Process,
         placement: Placement,
-        checkpoints: &[Checkpoint],
+        checkpoints: &[ServerCheckpoint],
         known: impl Iterator<Item = (u32, &'a Peer)>,
     ) -> Reset {
         let from = match placement.source {
@@ -148,7 +148,7 @@ impl RowFiles {
         let mut all = kept.chain([vec![self.initial.clone()]]);
         let files = all.next().unwrap_or_default();
         let servers = placement.map.servers as usize;
-        let start = Start { servers, version: 0, files, older: all.collect(), from };
+        let start = HistoryStart { servers, version: 0, files, older: all.collect(), from };
         start.reset(to.server as usize)
     }
 

@@ -1,7 +1,9 @@
 //! What a run is made of, whatever its mode: who is connected, which processes run, what is told outside, and what is
 //! on disk.
 
-use salamander_core::elastic::{Ending, Entry, Line, Millis, Seat, Term, ToMember, WorkerId};
+use salamander_core::elastic::{
+    Ending, GenerationChain, MembershipEntry, Millis, Seat, Term, ToMember, WorkerId,
+};
 use salamander_core::report::Report;
 use salamander_core::words::count_is;
 use salamander_proto::client::{Registration, Role, TrainedOn};
@@ -86,25 +88,25 @@ impl Cluster {
     pub(crate) fn written(&mut self, now: Millis, record: &Record) {
         let Record::Entry { entry, .. } = record else { return };
         match entry {
-            Entry::Checkpoint(mark) => {
+            MembershipEntry::Checkpoint(mark) => {
                 self.version = self.version.max(mark.version.0);
                 self.events.sink.kept(&mark.id);
                 self.events.note(format!("checkpoint {} kept, version {}", mark.id, mark.version));
             }
-            Entry::Scaled(workers) => {
+            MembershipEntry::Scaled(workers) => {
                 self.events.note(format!("{} wanted", count_is(*workers as u64, "worker")));
             }
-            Entry::ScaledServers(servers) => {
+            MembershipEntry::ScaledServers(servers) => {
                 let servers = count_is(*servers as u64, "parameter server");
                 self.events.note(format!("{servers} wanted"));
             }
-            Entry::Stopping => self.events.note("an early end was asked for".into()),
-            Entry::Ended(ending) => self.ended(now, ending),
-            Entry::Opened
-            | Entry::Prepared(_)
-            | Entry::Activated { .. }
-            | Entry::Moved(_)
-            | Entry::Resumed => {}
+            MembershipEntry::Stopping => self.events.note("an early end was asked for".into()),
+            MembershipEntry::Ended(ending) => self.ended(now, ending),
+            MembershipEntry::Opened
+            | MembershipEntry::Prepared(_)
+            | MembershipEntry::Activated { .. }
+            | MembershipEntry::Moved(_)
+            | MembershipEntry::Resumed => {}
         }
     }
 
@@ -137,7 +139,7 @@ impl Cluster {
     }
 
     /// Takes a report, if nothing as new was taken before.
-    pub(crate) fn report(&mut self, line: Line, version: u64, report: Report) {
+    pub(crate) fn report(&mut self, line: GenerationChain, version: u64, report: Report) {
         if self.events.report(line, version, report) {
             self.version = self.version.max(version);
             self.processes.progressed();

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use salamander_core::elastic::{Ending, Line, Term};
+use salamander_core::elastic::{Ending, GenerationChain, Term};
 use salamander_core::report::{Report, TaskResult};
 use salamander_proto::v1;
 use salamander_proto::v1::event::Event as Kind;
@@ -49,7 +49,7 @@ impl Events {
 
     /// Takes a report, if nothing as new was taken before: whoever becomes the one that reports may
     /// repeat what another has told already.
-    pub(crate) fn report(&mut self, line: Line, version: u64, report: Report) -> bool {
+    pub(crate) fn report(&mut self, line: GenerationChain, version: u64, report: Report) -> bool {
         let mut taken = self.told.taken();
         if !taken.take(line, (version, report.part())) {
             return false;
@@ -177,7 +177,7 @@ mod tests {
         let told = Told::default();
         let mut events = events(1, Some((1, 0)), told.clone());
         let places = [(1, 0), (2, 0), (2, 0), (1, 9), (2, 1), (5, 0), (3, 0)];
-        let line = Line::default();
+        let line = GenerationChain::default();
         let taken = places.map(|(version, part)| events.report(line, version, of_part(part)));
         assert_eq!(taken, [false, true, false, false, true, true, false]);
         assert_eq!(*told.0.lock().expect("not poisoned"), [2, 2, 5]);

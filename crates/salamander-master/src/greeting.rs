@@ -120,7 +120,7 @@ impl Host {
     /// Proves that it knows the token, and has the other side do the same.
     async fn prove(&self, stream: &mut Box<dyn Duplex>, first: u8) -> io::Result<()> {
         let nonce = handshake::nonce().map_err(io::Error::other)?;
-        let mut server = handshake::Server::new(self.token.clone(), nonce);
+        let mut server = handshake::ServerHandshake::new(self.token.clone(), nonce);
         server.space()[0] = first;
         let mut step = server.received(1);
         loop {

@@ -168,7 +168,7 @@ impl Connected for Guarded {
 #[cfg(test)]
 mod tests {
     use salamander_net::Token;
-    use salamander_net::handshake::{CHALLENGE, Client, HandshakeVerdict, Purpose, nonce};
+    use salamander_net::handshake::{CHALLENGE, ClientHandshake, HandshakeVerdict, Purpose, nonce};
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::TcpStream;
     use tokio_stream::StreamExt;
@@ -180,7 +180,7 @@ mod tests {
     async fn client(port: std::net::SocketAddr, token: &Token) -> (TcpStream, u8) {
         let mut tcp = TcpStream::connect(port).await.expect("connected");
         let nonce = nonce().expect("randomness");
-        let client = Client::new(token, &Purpose::STREAM, &nonce);
+        let client = ClientHandshake::new(token, &Purpose::STREAM, &nonce);
         tcp.write_all(client.hello()).await.expect("sent");
         let mut challenge = [0; CHALLENGE];
         tcp.read_exact(&mut challenge).await.expect("a challenge");

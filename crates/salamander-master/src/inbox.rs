@@ -17,7 +17,7 @@ pub(crate) const WAITING: usize = 1_024;
 pub(crate) type Answer<T> = oneshot::Sender<Result<T, status::Error>>;
 
 /// Something that the master takes.
-pub(crate) enum Input {
+pub(crate) enum MasterInput {
     Tick,
     /// A session of a worker or a parameter server begins,
     Hello(ProcessSession, Hello),
@@ -47,11 +47,11 @@ pub(crate) enum Call {
 
 /// Reaches the master for as long as it is there.
 #[derive(Clone, Debug)]
-pub(crate) struct Handle(mpsc::WeakSender<Input>);
+pub(crate) struct MasterHandle(mpsc::WeakSender<MasterInput>);
 
-impl Handle {
+impl MasterHandle {
     /// Only the run itself keeps the queue open, so that connections that linger do not keep a master alive.
-    pub(crate) fn new(inbox: &mpsc::Sender<Input>) -> Self {
+    pub(crate) fn new(inbox: &mpsc::Sender<MasterInput>) -> Self {
         Self(inbox.downgrade())
     }
 
@@ -61,13 +61,13 @@ impl Handle {
     }
 
     /// Gives something to the master, when it has room.
-    pub(crate) async fn give(&self, input: Input) -> Result<(), status::Error> {
+    pub(crate) async fn give(&self, input: MasterInput) -> Result<(), status::Error> {
         let inbox = self.0.upgrade().ok_or(status::Error::Leaving)?;
         inbox.send(input).await.map_err(|_| status::Error::Leaving)
     }
 
     /// Gives something to the master from a thread that may wait; false if there is no master any more.
-    pub(crate) fn give_blocking(&self, input: Input) -> bool {
+    pub(crate) fn give_blocking(&self, input: MasterInput) -> bool {
         self.0.upgrade().is_some_and(|inbox| inbox.blocking_send(input).is_ok())
     }
 
@@ -78,7 +78,7 @@ impl Handle {
     ) -> Result<T, status::Error> {
         let (answer, answered) = oneshot::channel();
         let inbox = self.0.upgrade().ok_or(status::Error::Leaving)?;
-        inbox.try_send(Input::Call(call(answer))).map_err(|error| match error {
+        inbox.try_send(MasterInput::Call(call(answer))).map_err(|error| match error {
             mpsc::error::TrySendError::Full(_) => status::Error::Busy,
             mpsc::error::TrySendError::Closed(_) => status::Error::Leaving,
         })?;

@@ -7,7 +7,7 @@ mod inputs;
 use std::time::Instant;
 
 use salamander_core::elastic::{
-    Coordinator, Ending, Millis, Pace, ProcessSet, RunState, Term, Wanted,
+    Coordinator, Ending, Millis, Pace, ProcessSet, RunState, Term, WantedProcesses,
 };
 use salamander_net::{Keys, Token};
 use salamander_proto::convert::FromMaster;
@@ -17,9 +17,9 @@ use crate::clock::Clock;
 use crate::cluster::Cluster;
 use crate::config::{Config, ModePlan};
 use crate::events::Events;
-use crate::inbox::{Handle, Input};
+use crate::inbox::{MasterHandle, MasterInput};
 use crate::journal::{self, Journal};
-use crate::mode::{Effect, Event, Leases, Members, Mode, Tasks};
+use crate::mode::{Effect, Leases, Members, Mode, ModeEvent, Tasks};
 use crate::processes::Processes;
 use crate::record::Past;
 use crate::sent_reports::SentReports;
@@ -42,7 +42,7 @@ pub(crate) struct Master {
 
 impl Master {
     /// Takes over the run in a folder, which may be new.
-    pub(crate) fn open(config: Config, handle: Handle) -> Result<Self, journal::Error> {
+    pub(crate) fn open(config: Config, handle: MasterHandle) -> Result<Self, journal::Error> {
         let (journal, records) = Journal::open(&config.folder.join(JOURNAL))?;
         let path = config.folder.join(REPORTED);
         let told = SentReports::open(&path).map_err(journal::Error::of(&path))?;
@@ -57,7 +57,7 @@ impl Master {
         past.history.term = Term(terms.term.0 - 1);
         let mut clock = Clock::new(Instant::now());
         let now = clock.read(Instant::now());
-        let wanted = Wanted { workers: config.workers, servers: config.servers };
+        let wanted = WantedProcesses { workers: config.workers, servers: config.servers };
         let run = RunState::open(past.history.clone(), wanted);
         let set = |wanted: usize| ProcessSet::new(wanted as u32, config.max_restarts);
         let (workers, servers) = (set(run.wanted().workers), set(run.wanted().servers));
@@ -117,7 +117,7 @@ impl Master {
     /// Works until the run is over and everybody knows it, or until nobody wants it any more.
     pub(crate) fn work(
         mut self,
-        mut inbox: mpsc::Receiver<Input>,
+        mut inbox: mpsc::Receiver<MasterInput>,
     ) -> Result<Option<Ending>, journal::Error> {
         while let Some(input) = inbox.blocking_recv() {
             let now = self.clock.read(Instant::now());
@@ -152,7 +152,7 @@ impl Master {
         opened.map_err(journal::Error::of(self.cluster.journal.path()))
     }
 
-    fn step(&mut self, now: Millis, event: Event) {
+    fn step(&mut self, now: Millis, event: ModeEvent) {
         let effects = self.mode.step(now, event);
         self.effects.extend(effects);
     }
@@ -175,7 +175,7 @@ impl Master {
             Effect::Journal(record) => cluster.written(now, &record),
             Effect::Send(id, message) => {
                 if !cluster.workers.send(id, FromMaster::Member(message)) {
-                    self.step(now, Event::Disconnected(id));
+                    self.step(now, ModeEvent::Disconnected(id));
                 }
             }
             Effect::Note(text) => cluster.events.note(text),
@@ -192,7 +192,7 @@ impl Master {
                 if let Mode::Leases(leases) = &mut self.mode
                     && let Err(reason) = leases.threads.perform(task)
                 {
-                    self.step(now, Event::End(Ending::Failed(reason)));
+                    self.step(now, ModeEvent::End(Ending::Failed(reason)));
                 }
             }
         }

@@ -1,4 +1,4 @@
-//! How a run gives its work out. A mode is told what happens ([`Event`]) and answers with what is to be done
+//! How a run gives its work out. A mode is told what happens ([`ModeEvent`]) and answers with what is to be done
 //! ([`Effect`]): it waits for nothing, and what it wants on disk is there before anything else of the answer is done.
 
 mod leases;
@@ -10,8 +10,8 @@ use std::collections::BTreeSet;
 
 use salamander_core::asynchronous::Process;
 use salamander_core::elastic::{
-    Beat, Ending, Entry, FromMember, Hello, Line, MemberReport, Millis, Peer, RunState, ToMember,
-    WorkerId,
+    Beat, Ending, FromMember, GenerationChain, Hello, MemberReport, MembershipEntry, Millis, Peer,
+    RunState, ToMember, WorkerId,
 };
 use salamander_core::report::{Report, TaskResult};
 use salamander_proto::v1::ScaleRequest;
@@ -36,7 +36,7 @@ pub(crate) enum Mode {
 
 /// Something that happens to a run.
 #[derive(Debug)]
-pub(crate) enum Event {
+pub(crate) enum ModeEvent {
     /// Time has passed.
     Tick,
     /// A worker that may be a member has connected.
@@ -82,7 +82,7 @@ pub(crate) enum Effect {
     /// Tell people.
     Note(String),
     /// Tell people what was measured, unless it was told.
-    Report { line: Line, version: u64, report: Report },
+    Report { line: GenerationChain, version: u64, report: Report },
     /// What comes after a version is told anew, where no line says so.
     Restored(u64),
     /// A task has this result.
@@ -99,7 +99,7 @@ pub(crate) enum Effect {
 
 impl Mode {
     /// Takes in what happens and says what is to be done.
-    pub(crate) fn step(&mut self, now: Millis, event: Event) -> Vec<Effect> {
+    pub(crate) fn step(&mut self, now: Millis, event: ModeEvent) -> Vec<Effect> {
         match self {
             Mode::Members(members) => members.step(now, event),
             Mode::Leases(leases) => leases.step(now, event),
@@ -125,6 +125,13 @@ impl Mode {
         }
     }
 
+    /// Parameter servers that are not needed are told to end now.
+    pub(crate) fn forget_superfluous_servers(&mut self) {
+        if let Mode::Members(members) = self {
+            members.coordinator.forget_superfluous_servers();
+        }
+    }
+
     /// The slots of workers that must not be ended because fewer are wanted: what they hold is handed over first.
     /// None: that is not known yet.
     pub(crate) fn needed_slots(&self) -> Option<BTreeSet<u32>> {
@@ -136,7 +143,7 @@ impl Mode {
 }
 
 /// An entry of the run, by the master of this term.
-fn journal(run: &RunState, entry: Entry) -> Effect {
+fn journal(run: &RunState, entry: MembershipEntry) -> Effect {
     Effect::Journal(Record::Entry { term: run.term(), entry })
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use salamander_core::asynchronous;
-use salamander_core::elastic::{Entry, History, Term};
+use salamander_core::elastic::{History, MembershipEntry, Term};
 use salamander_core::report::TaskResult;
 use salamander_proto::client::TrainedOn;
 use serde::{Deserialize, Serialize};
@@ -19,7 +19,7 @@ pub enum Record {
         #[serde(alias = "epoch")]
         term: Term,
         /// The entry.
-        entry: Entry,
+        entry: MembershipEntry,
     },
     /// What the first worker trains on.
     Data(TrainedOn),
@@ -33,7 +33,7 @@ pub enum Record {
         #[serde(rename = "epoch")]
         term: Term,
         /// The entry.
-        entry: asynchronous::Entry,
+        entry: asynchronous::AsynchronousEntry,
     },
     /// A task is done.
     Finished {
@@ -67,8 +67,8 @@ impl Past {
         match record {
             Record::Entry { term, entry } => {
                 match entry {
-                    Entry::Opened => self.masters += 1,
-                    Entry::Resumed => {
+                    MembershipEntry::Opened => self.masters += 1,
+                    MembershipEntry::Resumed => {
                         self.masters = 0;
                         // Who resumes a run says that it may go on with what there is now.
                         let forgotten = |data: TrainedOn| TrainedOn {
@@ -96,7 +96,7 @@ impl Past {
     pub(crate) fn resume(&mut self) -> Option<Record> {
         let begun = self.history.term > Term(0);
         begun.then(|| {
-            let record = Record::Entry { term: self.history.term, entry: Entry::Resumed };
+            let record = Record::Entry { term: self.history.term, entry: MembershipEntry::Resumed };
             self.apply(record.clone());
             record
         })
@@ -107,12 +107,12 @@ impl Past {
         let servers = self.history.wanted_servers.unwrap_or(servers) as u32;
         let Some(placement) = self.names.placement else { return Vec::new() };
         let term = self.names.term;
-        let mut entries = vec![asynchronous::Entry::Resumed];
+        let mut entries = vec![asynchronous::AsynchronousEntry::Resumed];
         if placement.map.servers != servers {
             let map = asynchronous::Map { number: placement.map.number.next(term), servers };
             let placed =
                 asynchronous::Placement { map, source: asynchronous::PartitionSource::Checkpoint };
-            entries.push(asynchronous::Entry::Placed(placed));
+            entries.push(asynchronous::AsynchronousEntry::Placed(placed));
         }
         let record = |entry| Record::MicroBatches { term, entry };
         let records: Vec<Record> = entries.into_iter().map(record).collect();
@@ -127,16 +127,20 @@ mod tests {
 
     use super::*;
 
-    fn entry(term: u32, entry: Entry) -> Record {
+    fn entry(term: u32, entry: MembershipEntry) -> Record {
         Record::Entry { term: Term(term), entry }
     }
 
     #[test]
     fn an_ended_run_goes_on_when_it_is_resumed() {
-        let ended = entry(2, Entry::Ended(Ending::Interrupted));
-        let mut past = Past::read(vec![entry(1, Entry::Opened), entry(2, Entry::Opened), ended]);
+        let ended = entry(2, MembershipEntry::Ended(Ending::Interrupted));
+        let mut past = Past::read(vec![
+            entry(1, MembershipEntry::Opened),
+            entry(2, MembershipEntry::Opened),
+            ended,
+        ]);
         assert_eq!(past.masters, 2);
-        assert_eq!(past.resume(), Some(entry(2, Entry::Resumed)));
+        assert_eq!(past.resume(), Some(entry(2, MembershipEntry::Resumed)));
         assert_eq!((past.masters, past.history.ending.clone()), (0, None));
     }
 
@@ -147,9 +151,9 @@ mod tests {
         let placed =
             asynchronous::Placement { map, source: asynchronous::PartitionSource::Checkpoint };
         let entries = [
-            asynchronous::Entry::Opened,
-            asynchronous::Entry::Placed(placed),
-            asynchronous::Entry::Stopping,
+            asynchronous::AsynchronousEntry::Opened,
+            asynchronous::AsynchronousEntry::Placed(placed),
+            asynchronous::AsynchronousEntry::Stopping,
         ];
         let records = entries.map(|entry| Record::MicroBatches { term: Term(1), entry });
         let mut past = Past::read(records.to_vec());
@@ -163,14 +167,14 @@ mod tests {
     #[test]
     fn a_run_whose_processes_were_all_killed_has_no_members_when_it_is_resumed() {
         let generation = salamander_core::elastic::Generation { term: Term(1), number: 1 };
-        let begun = Entry::Activated {
+        let begun = MembershipEntry::Activated {
             generation,
             members: Vec::new(),
             servers: Vec::new(),
             rows: generation,
             destination: Vec::new(),
         };
-        let mut past = Past::read(vec![entry(1, Entry::Opened), entry(1, begun)]);
+        let mut past = Past::read(vec![entry(1, MembershipEntry::Opened), entry(1, begun)]);
         assert!(past.resume().is_some());
         assert_eq!(past.history.activated, None);
         assert_eq!(Past::read(Vec::new()).resume(), None);

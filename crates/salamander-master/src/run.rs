@@ -16,10 +16,10 @@ use tracing::info;
 
 use crate::config::Config;
 use crate::guard::Port;
-use crate::inbox::{Handle, Input, WAITING};
+use crate::inbox::{MasterHandle, MasterInput, WAITING};
 use crate::journal;
 use crate::master::Master;
-use crate::service::Service;
+use crate::service::ControlService;
 
 /// How often the master looks at its clock.
 const TICK: Duration = Duration::from_millis(20);
@@ -68,13 +68,13 @@ pub async fn run(
     let guard = TokenGuard::new(&config.token);
     let keys = Keys { token: token::of_connections(&config.token), tls: config.tls.clone() };
     let (inbox, inputs) = mpsc::channel(WAITING);
-    let handle = Handle::new(&inbox);
+    let handle = MasterHandle::new(&inbox);
     let opening = tokio::task::spawn_blocking(move || Master::open(config, handle));
     let master = opening.await.map_err(|_| Error::Panicked)??;
     if let Ok(address) = listener.local_addr() {
         info!(%address, term = %master.cluster.term, "the master listens");
     }
-    let service = Service::new(Handle::new(&inbox));
+    let service = ControlService::new(MasterHandle::new(&inbox));
     // It ends when its inbox is closed, which also happens when this future is dropped.
     let mut working = tokio::task::spawn_blocking(move || master.work(inputs));
     let (close, closed) = oneshot::channel::<()>();
@@ -105,7 +105,7 @@ pub async fn run(
 }
 
 async fn serve(
-    service: Service,
+    service: ControlService,
     guard: TokenGuard,
     port: Port,
     closed: oneshot::Receiver<()>,
@@ -126,13 +126,13 @@ async fn serve(
 }
 
 /// Wakes the master again and again.
-async fn tick(inbox: &mpsc::Sender<Input>) -> std::convert::Infallible {
+async fn tick(inbox: &mpsc::Sender<MasterInput>) -> std::convert::Infallible {
     let mut ticks = interval(TICK);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
         // A master with a full inbox is awake.
-        if let Err(mpsc::error::TrySendError::Closed(_)) = inbox.try_send(Input::Tick) {
+        if let Err(mpsc::error::TrySendError::Closed(_)) = inbox.try_send(MasterInput::Tick) {
             // Its own last words say why.
             std::future::pending().await
         }

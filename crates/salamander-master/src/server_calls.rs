@@ -12,7 +12,7 @@ use salamander_ps::client::{Client, ClientOptions, Error};
 use salamander_ps::wire::Reset;
 use tracing::{debug, warn};
 
-use crate::inbox::{Handle, Input};
+use crate::inbox::{MasterHandle, MasterInput};
 
 /// How long a server may take to answer,
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -56,7 +56,7 @@ pub(crate) struct ServerCalls {
 
 impl ServerCalls {
     /// Starts the thread.
-    pub(crate) fn start(talk: ServerCaller, handle: Handle) -> std::io::Result<Self> {
+    pub(crate) fn start(talk: ServerCaller, handle: MasterHandle) -> std::io::Result<Self> {
         let (calls, inbox) = channel();
         let (process, cancel) = (talk.process, talk.cancel.clone());
         std::thread::Builder::new()
@@ -91,7 +91,7 @@ pub(crate) struct ServerCaller {
 }
 
 impl ServerCaller {
-    fn run(mut self, calls: &Receiver<ServerCall>, handle: &Handle) {
+    fn run(mut self, calls: &Receiver<ServerCall>, handle: &MasterHandle) {
         for call in calls {
             let news = match self.attend(call.clone()) {
                 Ok(news) => news,
@@ -103,7 +103,7 @@ impl ServerCaller {
                     vec![ServerAnswer::Trouble]
                 }
             };
-            let heard = |news| handle.give_blocking(Input::Server(self.process, news));
+            let heard = |news| handle.give_blocking(MasterInput::Server(self.process, news));
             if !news.into_iter().all(heard) {
                 return;
             }

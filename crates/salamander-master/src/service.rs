@@ -15,20 +15,20 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
 use tracing::{debug, warn};
 
-use crate::inbox::{Answer, Call, Handle, Input};
+use crate::inbox::{Answer, Call, MasterHandle, MasterInput};
 use crate::session::{ProcessSession, SessionId};
 
 /// The control plane as a gRPC service.
 #[derive(Clone)]
-pub(crate) struct Service {
-    handle: Handle,
+pub(crate) struct ControlService {
+    handle: MasterHandle,
     sessions: Arc<AtomicU64>,
     /// Readers of sessions; they end with the service.
     readers: Arc<Mutex<JoinSet<()>>>,
 }
 
-impl Service {
-    pub(crate) fn new(handle: Handle) -> Self {
+impl ControlService {
+    pub(crate) fn new(handle: MasterHandle) -> Self {
         Self { handle, sessions: Arc::default(), readers: Arc::default() }
     }
 
@@ -47,7 +47,7 @@ type Answers<T> = ReceiverStream<Result<T, Status>>;
 type Reply<T> = Result<Response<T>, Status>;
 
 #[tonic::async_trait]
-impl Control for Service {
+impl Control for ControlService {
     type JoinStream = Answers<v1::MasterMessage>;
     type WatchStream = Answers<v1::Event>;
 
@@ -61,14 +61,14 @@ impl Control for Service {
         self.spawn(async move {
             read(&handle, ProcessSession::new(session, out), request.into_inner()).await;
             // A master that is gone needs no telling.
-            let _ = handle.give(Input::Left(session)).await;
+            let _ = handle.give(MasterInput::Left(session)).await;
         });
         Ok(Response::new(ReceiverStream::new(answers)))
     }
 
     async fn watch(&self, request: Request<v1::WatchRequest>) -> Reply<Self::WatchStream> {
         let (out, events) = mpsc::channel(limits::IN_FLIGHT);
-        self.handle.give(Input::Watch(request.into_inner(), out)).await?;
+        self.handle.give(MasterInput::Watch(request.into_inner(), out)).await?;
         Ok(Response::new(ReceiverStream::new(events)))
     }
 
@@ -105,7 +105,7 @@ impl Control for Service {
 
 /// Hands on what is said in a session, until it ends.
 async fn read(
-    handle: &Handle,
+    handle: &MasterHandle,
     connection: ProcessSession,
     mut messages: Streaming<v1::ProcessMessage>,
 ) {
@@ -113,10 +113,10 @@ async fn read(
     let first = timeout(limits::FIRST_MESSAGE, next(session, &mut messages)).await;
     let opened = match first {
         Ok(Ok(Some(Numbered { said: FromProcess::Hello(hello), .. }))) => {
-            Input::Hello(connection, hello)
+            MasterInput::Hello(connection, hello)
         }
         Ok(Ok(Some(Numbered { said: FromProcess::Inventory(inventory), .. }))) => {
-            Input::Inventory(connection, inventory)
+            MasterInput::Inventory(connection, inventory)
         }
         Ok(Err(error)) => return connection.refuse(error.into()),
         Ok(Ok(_)) | Err(_) => return connection.refuse(Error::First),
@@ -124,7 +124,7 @@ async fn read(
     let mut given = handle.give(opened).await;
     while given.is_ok() {
         let input = match next(session, &mut messages).await {
-            Ok(Some(said)) => Input::Said(session, said),
+            Ok(Some(said)) => MasterInput::Said(session, said),
             Ok(None) => return,
             Err(error) => return warn!(session = session.0, %error, "ended a session"),
         };

@@ -39,11 +39,16 @@ pub(crate) fn of(master: &Master) -> Status {
             servers: restarts.servers,
             masters: cluster.master_restarts,
         },
-        checkpoint: history.checkpoint.as_ref().map(|mark| CheckpointStatus {
-            id: mark.id.clone(),
-            version: mark.version,
-            generation: mark.generation,
-        }),
+        checkpoint: match mode {
+            Mode::Leases(leases) => leases.kept.clone(),
+            Mode::Members(_) | Mode::Tasks(_) => {
+                history.checkpoint.as_ref().map(|mark| CheckpointStatus {
+                    id: mark.id.clone(),
+                    version: mark.version,
+                    generation: mark.generation,
+                })
+            }
+        },
         names,
         last_report: cluster.events.last_report.clone(),
         tasks,

@@ -18,14 +18,15 @@
 use std::sync::Arc;
 
 use burn::module::Module;
-use burn::nn::{Embedding, EmbeddingConfig, Initializer};
+use burn::nn::Initializer;
 use burn::tensor::Device;
 use burn::tensor::Tensor;
 use salamander_core::seed::Rng;
 use salamander_kernels::layers::{
-    Dropout, DropoutConfig, LayerNorm, LayerNormConfig, Linear, LinearConfig,
+    Dropout, DropoutConfig, Embedding, EmbeddingConfig, LayerNorm, LayerNormConfig, Linear,
+    LinearConfig,
 };
-use salamander_kernels::ops::{PackedAttention, gelu, packed_attention};
+use salamander_kernels::ops::{self, PackedAttention, packed_attention};
 use salamander_train::example::Tokens;
 
 /// Sizes of a [`Gpt`].
@@ -116,7 +117,7 @@ impl GptLayer {
             [&self.query, &self.key, &self.value].map(|linear| linear.forward(y.clone()));
         let seen = self.out.forward(packed_attention(query, key, value, &how));
         let x = x + self.dropout.forward(seen);
-        let y = self.down.forward(gelu(self.up.forward(self.norm2.forward(x.clone()))));
+        let y = self.down.forward(self.up.forward_gelu(self.norm2.forward(x.clone())));
         x + self.dropout.forward(y)
     }
 }
@@ -157,15 +158,10 @@ impl Gpt {
         let longest = texts.lengths.iter().copied().max().unwrap_or(0);
         assert!(longest <= self.places, "{longest} tokens are more than {} places", self.places);
         let Tables { token, place } = &self.embeddings;
-        let rows = |table: &Embedding, at| {
-            let found = table.forward(Tensor::unsqueeze::<2>(at));
-            let [_, count, width] = found.dims();
-            found.reshape([count, width])
-        };
-        let x = rows(token, texts.ids.clone()) + rows(place, texts.places.clone());
+        let x = token.rows(texts.ids.clone()) + place.rows(texts.places.clone());
         let x = self.dropout.forward(x);
         let x = self.layers.iter().fold(x, |x, layer| layer.forward(x, &texts.lengths));
-        self.norm.forward(x).matmul(token.weight.val().transpose())
+        ops::linear(self.norm.forward(x), token.weight.val().transpose(), None)
     }
 
     /// A text with tokens after it that are drawn one by one.

@@ -22,7 +22,6 @@ use salamander_kernels::layers::{
     AdaptiveAvgPool2d, AdaptiveAvgPool2dConfig, BatchNorm, Conv2d, Dropout, DropoutConfig, Linear,
     LinearConfig,
 };
-use salamander_kernels::ops::relu6;
 
 use crate::resnet::{conv, load, norm, normalised};
 use crate::{Error, Head, foreign};
@@ -76,7 +75,7 @@ impl ConvNorm {
 
     /// With ReLU6 behind it.
     fn forward_relu6(&self, x: Tensor<4>) -> Tensor<4> {
-        relu6(self.forward(x))
+        self.norm.forward_relu6(self.conv.forward(x))
     }
 }
 

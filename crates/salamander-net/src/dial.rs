@@ -9,9 +9,9 @@ use rustix::net::{
 };
 
 use crate::cancel::{Patience, SLICE};
-use crate::handshake::{CHALLENGE, Client, HandshakeVerdict, Purpose};
+use crate::handshake::{CHALLENGE, ClientHandshake, HandshakeVerdict, Purpose};
 use crate::socket::{Socket, ended};
-use crate::tls::{self, Step, Tls};
+use crate::tls::{self, HandshakeStep, Tls};
 use crate::token::random_bytes;
 use crate::{Endpoint, Error, Keys, Token, endpoint};
 
@@ -116,9 +116,9 @@ fn encrypt(socket: &mut Socket, tls: &Tls, patience: &Patience<'_>) -> Result<()
     socket.encrypt(tls.call()?);
     loop {
         match socket.shake_hands()? {
-            Step::Receive => socket.wait(PollFlags::IN, patience)?,
-            Step::Send => socket.wait(PollFlags::OUT, patience)?,
-            Step::Done => return Ok(()),
+            HandshakeStep::Receive => socket.wait(PollFlags::IN, patience)?,
+            HandshakeStep::Send => socket.wait(PollFlags::OUT, patience)?,
+            HandshakeStep::Done => return Ok(()),
         }
     }
 }
@@ -131,7 +131,7 @@ fn introduce(
     patience: &Patience<'_>,
 ) -> Result<Option<()>, Error> {
     let nonce = random_bytes()?;
-    let client = Client::new(token, purpose, &nonce);
+    let client = ClientHandshake::new(token, purpose, &nonce);
     socket.send_all(client.hello(), patience)?;
     let mut challenge = [0; CHALLENGE];
     let came = socket.receive_all(&mut challenge, patience);

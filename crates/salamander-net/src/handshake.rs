@@ -82,12 +82,12 @@ pub enum HandshakeVerdict {
 }
 
 /// The client's side.
-pub struct Client<'a> {
+pub struct ClientHandshake<'a> {
     token: &'a Token,
     hello: [u8; HELLO],
 }
 
-impl<'a> Client<'a> {
+impl<'a> ClientHandshake<'a> {
     /// A client with a fresh nonce.
     pub fn new(token: &'a Token, purpose: &Purpose, nonce: &[u8; NONCE]) -> Self {
         let mut hello = [0; HELLO];
@@ -113,7 +113,7 @@ impl<'a> Client<'a> {
 }
 
 /// The server's side: bytes go in, and what to do comes out.
-pub struct Server {
+pub struct ServerHandshake {
     token: Token,
     nonce: [u8; NONCE],
     hello: [u8; HELLO],
@@ -132,7 +132,7 @@ pub enum ServerStep {
     Proven(Purpose),
 }
 
-impl Server {
+impl ServerHandshake {
     /// A server with a fresh nonce.
     pub fn new(token: Token, nonce: [u8; NONCE]) -> Self {
         Self { token, nonce, hello: [0; HELLO], proof: [0; PROOF], received: 0 }
@@ -148,7 +148,7 @@ impl Server {
         }
     }
 
-    /// Takes notice of `count` bytes that were put into [`Server::space`].
+    /// Takes notice of `count` bytes that were put into [`ServerHandshake::space`].
     pub fn received(&mut self, count: usize) -> Result<ServerStep, Error> {
         self.received += count.min(self.space().len());
         let magic = self.received.min(MAGIC.len());

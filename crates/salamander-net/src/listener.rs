@@ -14,10 +14,10 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags};
 
-use crate::handshake::{HandshakeVerdict, Purpose, Server, ServerStep};
+use crate::handshake::{HandshakeVerdict, Purpose, ServerHandshake, ServerStep};
 use crate::refusals::Refusals;
 use crate::socket::{Received, Socket, wait_for};
-use crate::tls::Step;
+use crate::tls::HandshakeStep;
 use crate::token::random_bytes;
 use crate::waiting_room::WaitingRoom;
 use crate::{Cancel, Endpoint, Error, Keys, Stream, endpoint};
@@ -129,7 +129,7 @@ struct Acceptor {
 struct Stranger {
     socket: Socket,
     name: String,
-    server: Server,
+    server: ServerHandshake,
     deadline: Instant,
     /// It was refused, and gets a moment to hear why: a connection that is closed before all is read
     /// loses what was sent last.
@@ -230,7 +230,7 @@ impl Acceptor {
             let oldest = self.strangers.remove(0);
             self.refusals.log(&oldest.name, "too many connections at once");
         }
-        let server = Server::new(self.keys.token.clone(), nonce);
+        let server = ServerHandshake::new(self.keys.token.clone(), nonce);
         let deadline = now + HANDSHAKE_TIME;
         self.strangers.push(Stranger { socket, name, server, deadline, refused: false });
     }
@@ -256,11 +256,13 @@ impl Stranger {
             return self.hang_up(is_late);
         }
         match self.socket.shake_hands() {
-            Ok(Step::Done) => self.prove(is_late),
-            Ok(Step::Receive) if !is_late => Fate::Undecided,
-            Ok(Step::Receive) => Fate::Refused("its TLS handshake takes too long".to_string()),
+            Ok(HandshakeStep::Done) => self.prove(is_late),
+            Ok(HandshakeStep::Receive) if !is_late => Fate::Undecided,
+            Ok(HandshakeStep::Receive) => {
+                Fate::Refused("its TLS handshake takes too long".to_string())
+            }
             // A fresh socket has room for so little, or something is wrong with it.
-            Ok(Step::Send) => Fate::Refused("it does not read".to_string()),
+            Ok(HandshakeStep::Send) => Fate::Refused("it does not read".to_string()),
             Err(error) => Fate::Refused(error.to_string()),
         }
     }

@@ -15,7 +15,7 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, Shutdown, sockopt};
 
 use crate::cancel::{Patience, SLICE};
-use crate::tls::{Session, Step};
+use crate::tls::{HandshakeStep, Session};
 use crate::{Error, handshake};
 
 /// One end of a connection.
@@ -72,10 +72,10 @@ impl Socket {
     }
 
     /// Goes on with the handshake of a connection that is encrypted, as far as bytes have come.
-    pub(crate) fn shake_hands(&self) -> Result<Step, Error> {
+    pub(crate) fn shake_hands(&self) -> Result<HandshakeStep, Error> {
         match self.session() {
             Some(mut session) => session.shake_hands(self.as_fd()),
-            None => Ok(Step::Done),
+            None => Ok(HandshakeStep::Done),
         }
     }
 

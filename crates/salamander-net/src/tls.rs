@@ -29,7 +29,7 @@ use rustls::{Connection, ServerConnection};
 
 pub use error::{Error, broken_off};
 pub use files::{AUTHORITY, CERTIFICATE, Files, KEY};
-pub(crate) use session::{Session, Step};
+pub(crate) use session::{HandshakeStep, Session};
 
 /// How a TLS server begins to tell a client that does not speak TLS: as an alert.
 pub const ALERT: [u8; 3] = [21, 3, 3];

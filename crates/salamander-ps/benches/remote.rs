@@ -21,7 +21,9 @@ use salamander_net::tls::Files;
 use salamander_net::{Cancel, Endpoint, Keys, Listener, Patience, Stream, Tls, Token};
 use salamander_ps::client::{Client, ClientOptions, WantedRows};
 use salamander_ps::role::{self, Config};
-use salamander_ps::{Engine, EngineOptions, Mode, Page, Push, Read, Rows, TableId, TableSpec};
+use salamander_ps::{
+    Engine, EngineOptions, LedgerPage, Mode, Push, Read, TableId, TableRows, TableSpec,
+};
 
 #[path = "../../../benches/src/record.rs"]
 mod record;
@@ -147,7 +149,7 @@ impl<'a> Worker<'a> {
         let all: Vec<u64> = (0..case.table).collect();
         for ids in all.chunks(case.rows) {
             let values = vec![0.5; ids.len() * case.dim];
-            engine.set(Rows { table, ids, values: &values }).expect("set");
+            engine.set(TableRows { table, ids, values: &values }).expect("set");
         }
         let mut rng = Rng::new(7);
         let batches = (0..BATCHES).map(|_| draw(&mut rng, case)).collect();
@@ -175,7 +177,7 @@ impl<'a> Worker<'a> {
     /// As a worker pushes: the acknowledgement of the last push is collected when the next one is sent.
     fn push(&mut self, calls: u32) {
         let Self { client, table, batches, values, step, .. } = self;
-        let rows = |ids| [Rows { table: *table, ids, values }];
+        let rows = |ids| [TableRows { table: *table, ids, values }];
         let rows: Vec<_> = batches.iter().map(|ids| rows(ids)).collect();
         let mut last = None;
         for rows in rows.iter().cycle().take(calls as usize) {
@@ -190,7 +192,7 @@ impl<'a> Worker<'a> {
     fn push_here(&mut self, calls: u32) {
         let Self { engine, table, batches, values, step, .. } = self;
         for ids in batches.iter().cycle().take(calls as usize) {
-            let rows = [Rows { table: *table, ids, values }];
+            let rows = [TableRows { table: *table, ids, values }];
             engine.push(push(step, &rows)).expect("pushed");
         }
     }
@@ -208,10 +210,10 @@ fn draw(rng: &mut Rng, case: Case) -> Vec<u64> {
     (0..case.rows).map(|at| (start + stride * at as u64) % case.table).collect()
 }
 
-fn push<'a>(step: &mut u64, rows: &'a [Rows<'a>]) -> Push<'a> {
+fn push<'a>(step: &mut u64, rows: &'a [TableRows<'a>]) -> Push<'a> {
     *step += 1;
     let name = MicroBatch { epoch: 0, step: *step, k: 0 };
-    Push { name, tally: Page::default(), factor: 1e-3, scale: 1.0, seen: None, rows }
+    Push { name, tally: LedgerPage::default(), factor: 1e-3, scale: 1.0, seen: None, rows }
 }
 
 /// How a worker does something so many times.
@@ -247,8 +249,8 @@ fn compare<'a>(
         let mut times: [Vec<Taken>; 5] = Default::default();
         let talk = |plain: &mut Plain, space: &mut [u8], calls| {
             what.talk(calls, |part| match part {
-                Part::Request => plain.write_all(&message).expect("sent"),
-                Part::Answer => plain.read_exact(space).expect("received"),
+                MessagePart::Request => plain.write_all(&message).expect("sent"),
+                MessagePart::Answer => plain.read_exact(space).expect("received"),
             });
         };
         for turn in 0..=TURNS {
@@ -258,8 +260,10 @@ fn compare<'a>(
                 time(|calls| {
                     let patience = || Patience::new(&cancel, LONG);
                     what.talk(calls, |part| match part {
-                        Part::Request => bare.send(&[&message], &patience()).expect("sent"),
-                        Part::Answer => bare.receive(&mut space, &patience()).expect("received"),
+                        MessagePart::Request => bare.send(&[&message], &patience()).expect("sent"),
+                        MessagePart::Answer => {
+                            bare.receive(&mut space, &patience()).expect("received")
+                        }
                     });
                 }),
                 time(|calls| local(worker, calls)),
@@ -285,7 +289,7 @@ enum What {
     Push,
 }
 
-enum Part {
+enum MessagePart {
     Request,
     Answer,
 }
@@ -299,15 +303,15 @@ impl What {
     }
 
     /// So many requests and answers, in the order of this kind.
-    fn talk(self, calls: u32, mut part: impl FnMut(Part)) {
+    fn talk(self, calls: u32, mut part: impl FnMut(MessagePart)) {
         for call in 0..calls {
-            part(Part::Request);
+            part(MessagePart::Request);
             if self == Self::Pull || call > 0 {
-                part(Part::Answer);
+                part(MessagePart::Answer);
             }
         }
         if self == Self::Push {
-            part(Part::Answer);
+            part(MessagePart::Answer);
         }
     }
 }

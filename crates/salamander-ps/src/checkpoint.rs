@@ -10,7 +10,7 @@ use half::{bf16, f16};
 use salamander_files::{Disk, real};
 use serde::{Deserialize, Serialize};
 
-use crate::image::{Header, Image, SectionEntry};
+use crate::image::{Header, SectionEntry, TableImage};
 use crate::section::{PartitionHistory, Section};
 use crate::{Error, Held, PARTITIONS, Storage, TableSpec};
 
@@ -103,7 +103,7 @@ pub(crate) fn widen(storage: Storage, kept: &[u8], wide: &mut Vec<f32>) {
 /// Files that were checked to fit together.
 #[derive(Debug)]
 pub(crate) struct Catalog {
-    images: Vec<Image<'static>>,
+    images: Vec<TableImage<'static>>,
     /// The image and the place in it of each partition.
     places: BTreeMap<u16, (usize, SectionEntry)>,
 }
@@ -114,7 +114,7 @@ impl Catalog {
     }
 
     fn open_on(disk: &dyn Disk, files: &[PathBuf]) -> Result<Self, Error> {
-        let images = files.iter().map(|path| Image::open(disk, path));
+        let images = files.iter().map(|path| TableImage::open(disk, path));
         let images = images.collect::<Result<Vec<_>, _>>()?;
         let mut places: BTreeMap<u16, (usize, SectionEntry)> = BTreeMap::new();
         for (at, image) in images.iter().enumerate() {
@@ -165,7 +165,7 @@ impl Catalog {
         self.find(partition)?.0.read_at(offset, length)
     }
 
-    fn find(&self, partition: u16) -> Result<(&Image<'static>, &SectionEntry), Error> {
+    fn find(&self, partition: u16) -> Result<(&TableImage<'static>, &SectionEntry), Error> {
         let found = self.places.get(&partition);
         found.map(|(image, place)| (&self.images[*image], place)).ok_or_else(|| {
             Error::Restore(format!(
@@ -197,7 +197,7 @@ impl Catalog {
     }
 }
 
-fn check_alike(first: &Image<'_>, other: &Image<'_>) -> Result<(), Error> {
+fn check_alike(first: &TableImage<'_>, other: &TableImage<'_>) -> Result<(), Error> {
     let (a, b) = (&first.header, &other.header);
     let fields = [
         ("version", a.version, b.version),

@@ -7,13 +7,14 @@ mod tests;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use salamander_core::asynchronous::StepOrder;
 use split::{split, split_rows};
 
 use crate::owners::Owners;
 use crate::shard::Apply;
 use crate::{
-    Applied, Changed, EngineOptions, Error, Held, Mode, PARTITIONS, Push, Read, Rows, Shard,
-    TableId, TableSpec, TableStats,
+    Applied, Changed, EngineOptions, Error, Held, Mode, PARTITIONS, Push, Read, Shard, TableId,
+    TableRows, TableSpec, TableStats,
 };
 
 /// The tables of a server: a handle that is cheap to clone and can be used from many threads. Every
@@ -33,9 +34,7 @@ struct Inner {
 
 #[derive(Debug, Default)]
 struct EngineState {
-    version: u64,
-    /// Whether something is staged for the current version.
-    staged: bool,
+    steps: StepOrder,
     /// Changes so far.
     counter: u64,
     /// Copies so far.
@@ -116,10 +115,7 @@ impl Engine {
         let PullRows { table, ids, read } = *wanted;
         let order = self.order();
         let dim = order.check(table, ids.len(), out.len())?;
-        let current = order.version;
-        if let Some(asked) = version.filter(|asked| *asked != current) {
-            return Err(Error::OutOfStep { current, asked });
-        }
+        version.map_or(Ok(()), |version| order.steps.must_be(version))?;
         // No step may be completed before all threads have been asked for rows of the one that is wanted.
         let until_sent = version.map(|_| order);
         if self.inner.owners.count() == 1 {
@@ -146,7 +142,7 @@ impl Engine {
     }
 
     /// Writes values as they are, creating rows where there are none. Optimizer state stays.
-    pub fn set(&self, rows: Rows<'_>) -> Result<(), Error> {
+    pub fn set(&self, rows: TableRows<'_>) -> Result<(), Error> {
         let mut order = self.order();
         let pieces = self.pieces(&order, &[rows])?;
         let counter = order.change();
@@ -155,17 +151,15 @@ impl Engine {
 
     /// Keeps the gradient sum of slice `k` of optimizer step `version`, in place of what was staged
     /// for it before. A step that was applied already is acknowledged and ignored.
-    pub fn stage(&self, version: u64, k: u32, rows: &[Rows<'_>]) -> Result<(), Error> {
+    pub fn stage(&self, version: u64, k: u32, rows: &[TableRows<'_>]) -> Result<(), Error> {
         self.must_be(Mode::Staged)?;
         let mut order = self.order();
-        if version > order.version {
-            return Err(Error::OutOfStep { current: order.version, asked: version });
-        }
+        let is_wanted = order.steps.accepts(version)?;
         let pieces = self.pieces(&order, rows)?;
-        if version < order.version {
+        if !is_wanted {
             return Ok(());
         }
-        order.staged = true;
+        order.steps.stage();
         self.on_each(order, pieces, |shard, rows| shard.stage(k, rows)).map(drop)
     }
 
@@ -175,14 +169,9 @@ impl Engine {
     pub fn advance(&self, to: u64, factor: f64, scale: f32) -> Result<(), Error> {
         self.must_be(Mode::Staged)?;
         let mut order = self.order();
-        if to == order.version {
+        if !order.steps.advance(to)? {
             return Ok(());
         }
-        if to.checked_sub(1) != Some(order.version) {
-            return Err(Error::OutOfStep { current: order.version, asked: to });
-        }
-        order.version = to;
-        order.staged = false;
         let apply = Apply { factor, scale, counter: order.change() };
         self.on_all(order, |shard| shard.advance(apply)).map(drop)
     }
@@ -212,7 +201,7 @@ impl Engine {
 
     /// Optimizer steps that were applied, or are being applied.
     pub fn version(&self) -> u64 {
-        self.order().version
+        self.order().steps.version()
     }
 
     /// Applies the gradients of a micro-batch on each partition that has not yet had it.
@@ -312,7 +301,7 @@ impl Engine {
     fn pieces<'a>(
         &self,
         order: &EngineState,
-        rows: &[Rows<'a>],
+        rows: &[TableRows<'a>],
     ) -> Result<Vec<split::Pieces<'a>>, Error> {
         let mut all: Vec<split::Pieces<'a>> = Vec::new();
         all.resize_with(self.inner.owners.count(), Vec::new);

@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use salamander_core::asynchronous::OutOfStep;
+
 /// A refused or failed request. Nothing was changed by it, unless its text says so.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -38,13 +40,8 @@ pub enum Error {
     #[error("partition {0} is not on this server; ask for the current map")]
     NotHere(u16),
     /// A request of another step than the current one.
-    #[error("out of step: the server is at version {current}, and the request is for {asked}")]
-    OutOfStep {
-        /// The version here.
-        current: u64,
-        /// The version asked for.
-        asked: u64,
-    },
+    #[error(transparent)]
+    OutOfStep(#[from] OutOfStep),
     /// Bytes that are not what was written.
     #[error("{place}: {reason}; it is damaged or cut short, use another checkpoint")]
     Damaged {

@@ -82,7 +82,7 @@ fn hash_of(header: &[u8], index: &[u8]) -> blake3::Hash {
 
 /// An image whose header and index were read and are sound.
 #[derive(Debug)]
-pub(crate) struct Image<'a> {
+pub(crate) struct TableImage<'a> {
     source: ImageBytes<'a>,
     pub(crate) header: Header,
     pub(crate) index: Vec<SectionEntry>,
@@ -95,15 +95,15 @@ enum ImageBytes<'a> {
     Bytes(&'a [u8]),
 }
 
-impl Image<'static> {
+impl TableImage<'static> {
     pub(crate) fn open(disk: &dyn Disk, path: &Path) -> Result<Self, Error> {
         let file = disk.open(path, Access::Read).map_err(|error| Error::file(path, error))?;
         let length = file.length().map_err(|error| Error::file(path, error))?;
-        Image::read(ImageBytes::File(file, path.to_path_buf()), length)
+        TableImage::read(ImageBytes::File(file, path.to_path_buf()), length)
     }
 }
 
-impl<'a> Image<'a> {
+impl<'a> TableImage<'a> {
     pub(crate) fn of_bytes(bytes: &'a [u8]) -> Result<Self, Error> {
         Self::read(ImageBytes::Bytes(bytes), bytes.len() as u64)
     }

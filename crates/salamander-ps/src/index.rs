@@ -22,7 +22,7 @@ use slots::{Slots, SlotsMut, find, fits, home_of};
 use crate::PARTITIONS;
 use crate::arena::{SMALL_BYTES, rows_of_region};
 use crate::memory::{Pages, prefetch};
-use crate::search::{LINE, Search};
+use crate::search::{LINE, LineSearch};
 
 /// Bits of a mixed id below its partition.
 const TAIL_BITS: u32 = 54;
@@ -119,7 +119,7 @@ impl Index {
 
     /// The row of a mixed id in its partition.
     #[inline(always)]
-    pub(crate) fn find(&self, mixed: u64, search: impl Search) -> Option<u32> {
+    pub(crate) fn find(&self, mixed: u64, search: impl LineSearch) -> Option<u32> {
         let (slots, home, bits) = self.begin(mixed);
         // Behind a partition's slots lie those of another one of its size, where the search ends: all
         // are nearer to their home than the wanted one would be.

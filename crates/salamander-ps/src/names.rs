@@ -4,17 +4,17 @@
 use salamander_core::plan::MicroBatch;
 
 use crate::section::PartitionHistory;
-use crate::{Applied, Held, PARTITIONS, Page, Pages};
+use crate::{Applied, Held, LedgerPage, PARTITIONS, Pages};
 
 /// The partitions of a thread and their histories.
 #[derive(Clone, Debug)]
-pub(crate) struct Names {
+pub(crate) struct PartitionHistories {
     groups: Vec<Held>,
     /// Advances or pushes that each partition has seen.
     ages: Vec<u64>,
 }
 
-impl Names {
+impl PartitionHistories {
     /// Fresh partitions.
     pub(crate) fn new(slices: u32, mut partitions: Vec<u16>, age: u64) -> Self {
         partitions.sort_unstable();
@@ -40,7 +40,7 @@ impl Names {
     }
 
     /// Marks a name; returns the partitions to which it is new, which become older.
-    pub(crate) fn mark(&mut self, name: MicroBatch, tally: &Page) -> Vec<u16> {
+    pub(crate) fn mark(&mut self, name: MicroBatch, tally: &LedgerPage) -> Vec<u16> {
         let mut fresh = Vec::new();
         for group in &mut self.groups {
             if group.applied.insert(name) {

@@ -55,7 +55,7 @@ pub enum Read {
 
 /// Rows of a table: gradients or values.
 #[derive(Clone, Copy, Debug)]
-pub struct Rows<'a> {
+pub struct TableRows<'a> {
     /// The table.
     pub table: TableId,
     /// Ids, each once.
@@ -70,7 +70,7 @@ pub struct Push<'a> {
     /// The micro-batch.
     pub name: MicroBatch,
     /// What it adds to the ledger of each partition.
-    pub tally: Page,
+    pub tally: LedgerPage,
     /// The schedule's factor on each table's learning rate.
     pub factor: f64,
     /// What the gradients are multiplied by: one over the records, for sums.
@@ -79,12 +79,12 @@ pub struct Push<'a> {
     /// so many changes since then the rate is divided by one more than that.
     pub seen: Option<u64>,
     /// The rows, at most one entry for each table.
-    pub rows: &'a [Rows<'a>],
+    pub rows: &'a [TableRows<'a>],
 }
 
 /// Counts of one epoch on one partition.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Page {
+pub struct LedgerPage {
     /// Records whose gradient was applied.
     pub applied: u64,
     /// Records that could not be decoded.
@@ -93,9 +93,9 @@ pub struct Page {
     pub digest: u64,
 }
 
-impl Page {
+impl LedgerPage {
     /// Adds the counts of more records.
-    pub fn add(&mut self, other: &Page) {
+    pub fn add(&mut self, other: &LedgerPage) {
         self.applied += other.applied;
         self.skipped += other.skipped;
         self.digest = self.digest.wrapping_add(other.digest);
@@ -103,7 +103,7 @@ impl Page {
 }
 
 /// The ledger of a partition: its pages by epoch.
-pub type Pages = BTreeMap<u64, Page>;
+pub type Pages = BTreeMap<u64, LedgerPage>;
 
 /// What partitions with one history have applied.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

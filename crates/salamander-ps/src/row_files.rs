@@ -100,7 +100,7 @@ impl RowFiles {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Engine, EngineOptions, Read, Rows, Storage};
+    use crate::{Engine, EngineOptions, Read, Storage, TableRows};
 
     #[test]
     fn rows_are_those_that_an_engine_restores() {
@@ -110,7 +110,7 @@ mod tests {
             let table = engine.declare(spec.clone()).expect("declared");
             let ids: Vec<u64> = (0..50_000).map(|id| id * 7).collect();
             let values: Vec<f32> = (0..ids.len() * 6).map(|at| at as f32 * 0.25).collect();
-            engine.set(Rows { table, ids: &ids, values: &values }).expect("set");
+            engine.set(TableRows { table, ids: &ids, values: &values }).expect("set");
             let folder = tempfile::tempdir().expect("a folder");
             let path = folder.path().join("tables.rows");
             engine.snapshot().expect("copied").write(&path).expect("written");
@@ -132,7 +132,7 @@ mod tests {
     fn damaged_files_are_refused() {
         let engine = Engine::new(EngineOptions::default()).expect("an engine");
         let table = engine.declare(TableSpec::new("user", 4)).expect("declared");
-        engine.set(Rows { table, ids: &[1, 2], values: &[1.0; 8] }).expect("set");
+        engine.set(TableRows { table, ids: &[1, 2], values: &[1.0; 8] }).expect("set");
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("tables.rows");
         engine.snapshot().expect("copied").write(&path).expect("written");

@@ -6,14 +6,14 @@ use pulp::Arch;
 pub(crate) const LINE: usize = 8;
 
 /// How a line is searched.
-pub(crate) trait Search: Copy {
+pub(crate) trait LineSearch: Copy {
     /// A bit for each slot that holds `wanted` once shifted by `bits`.
     fn hits(self, line: &[u64; LINE], bits: u32, wanted: u64) -> u32;
 }
 
 /// Something that searches, to be compiled once for each kind of instructions.
 pub(crate) trait WithSearch {
-    fn run(self, search: impl Search);
+    fn run(self, search: impl LineSearch);
 }
 
 /// Runs with what the CPU has.
@@ -40,7 +40,7 @@ pub(crate) fn dispatch(work: impl WithSearch) {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Plain;
 
-impl Search for Plain {
+impl LineSearch for Plain {
     #[inline(always)]
     fn hits(self, line: &[u64; LINE], bits: u32, wanted: u64) -> u32 {
         let mut hits = 0;
@@ -52,7 +52,7 @@ impl Search for Plain {
 }
 
 #[cfg(target_arch = "x86_64")]
-impl Search for pulp::x86::V4 {
+impl LineSearch for pulp::x86::V4 {
     #[inline(always)]
     fn hits(self, line: &[u64; LINE], bits: u32, wanted: u64) -> u32 {
         let simd = self.avx512f;
@@ -62,7 +62,7 @@ impl Search for pulp::x86::V4 {
 }
 
 #[cfg(target_arch = "x86_64")]
-impl Search for pulp::x86::V3 {
+impl LineSearch for pulp::x86::V3 {
     #[inline(always)]
     fn hits(self, line: &[u64; LINE], bits: u32, wanted: u64) -> u32 {
         let (near, far) = line.split_at(LINE / 2);
@@ -91,7 +91,7 @@ mod tests {
     }
 
     impl WithSearch for SearchCase {
-        fn run(self, search: impl Search) {
+        fn run(self, search: impl LineSearch) {
             let Self { line, bits, wanted } = self;
             assert_eq!(search.hits(&line, bits, wanted), Plain.hits(&line, bits, wanted));
         }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use salamander_core::seed::mix;
 
-use crate::{Applied, Page, Pages, TableSpec, partition_of};
+use crate::{Applied, LedgerPage, Pages, TableSpec, partition_of};
 
 /// Bytes of an entry of the waiting ids.
 const WAITING: usize = 16;
@@ -78,7 +78,7 @@ impl<'a> Section<'a> {
         for _ in 0..pages {
             let epoch = bytes.number()?;
             let (applied, skipped) = (bytes.number()?, bytes.number()?);
-            let page = Page { applied, skipped, digest: bytes.number()? };
+            let page = LedgerPage { applied, skipped, digest: bytes.number()? };
             history.pages.insert(epoch, page);
         }
         let mut tables = Vec::new();

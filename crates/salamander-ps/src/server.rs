@@ -24,7 +24,7 @@ mod saves;
 mod service;
 
 use connection::Connection;
-use service::Service;
+use service::RowService;
 
 /// What a server allows.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,7 +63,7 @@ pub fn serve(
     options: &ServerOptions,
     shutdown: &Cancel,
 ) -> Result<(), salamander_net::Error> {
-    let service = Service::new(engine.clone(), incarnation, options, listener.keys());
+    let service = RowService::new(engine.clone(), incarnation, options, listener.keys());
     let connections = Connections::default();
     std::thread::scope(|scope| {
         let outcome = loop {

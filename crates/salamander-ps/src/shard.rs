@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 
 use salamander_core::plan::MicroBatch;
 
-use crate::names::Names;
+use crate::names::PartitionHistories;
 use crate::section::{PartitionHistory, Section};
-use crate::sum::{Sent, sum};
+use crate::sum::{SentRows, sum};
 use crate::table::{Gradients, Table};
 use crate::{
-    Changed, Error, Held, PARTITIONS, Page, Read, TableId, TableSpec, TableStats, partition_of,
+    Changed, Error, Held, LedgerPage, PARTITIONS, Read, TableId, TableSpec, TableStats,
+    partition_of,
 };
 
 /// Tables of some partitions without threads and locks. An [`Engine`](crate::Engine) is a set of
@@ -19,14 +20,14 @@ pub struct Shard {
     seed: u64,
     slices: u32,
     tables: Vec<Table>,
-    names: Names,
+    names: PartitionHistories,
     /// Which partitions are here, and whether all are.
     here: Vec<bool>,
     whole: bool,
     /// Copies that are being written, by their numbers.
     copies: BTreeMap<u64, ShardCopy>,
     /// Gradient sums by slice and table.
-    stage: BTreeMap<u32, Vec<(TableId, Sent<'static>)>>,
+    stage: BTreeMap<u32, Vec<(TableId, SentRows<'static>)>>,
 }
 
 /// How gradients of a step or push are applied.
@@ -43,7 +44,7 @@ pub struct Apply {
 /// What a copy has besides the rows, which the tables know.
 #[derive(Debug)]
 struct ShardCopy {
-    names: Names,
+    names: PartitionHistories,
     /// Partitions that have left since the copy was begun.
     early: BTreeMap<u16, Encoded>,
 }
@@ -62,7 +63,7 @@ impl Shard {
     pub fn new(seed: u64, slices: u32, partitions: Vec<u16>, age: u64) -> Self {
         let mut here = vec![false; PARTITIONS];
         partitions.iter().for_each(|partition| here[usize::from(*partition)] = true);
-        let names = Names::new(slices, partitions, age);
+        let names = PartitionHistories::new(slices, partitions, age);
         let whole = !here.contains(&false);
         let (tables, copies, stage) = (Vec::new(), BTreeMap::new(), BTreeMap::new());
         Self { seed, slices, tables, names, here, whole, copies, stage }
@@ -112,14 +113,14 @@ impl Shard {
     // What follows is only asked for what was checked: the engine has the tables and knows what is here.
 
     /// Writes values as they are.
-    pub(crate) fn set(&mut self, rows: &[(TableId, Sent<'_>)], counter: u64) {
-        for (table, Sent { ids, values }) in rows {
+    pub(crate) fn set(&mut self, rows: &[(TableId, SentRows<'_>)], counter: u64) {
+        for (table, SentRows { ids, values }) in rows {
             self.tables[table.0 as usize].set(ids, values, counter, self.names.ages());
         }
     }
 
     /// Keeps a slice of the current step, in place of what was kept for it.
-    pub(crate) fn stage(&mut self, k: u32, rows: Vec<(TableId, Sent<'_>)>) {
+    pub(crate) fn stage(&mut self, k: u32, rows: Vec<(TableId, SentRows<'_>)>) {
         let kept = rows.into_iter().map(|(table, rows)| (table, rows.into_owned()));
         self.stage.insert(k, kept.collect());
     }
@@ -132,13 +133,14 @@ impl Shard {
     /// Applies what is staged; drops it when it is multiplied by nothing, which an update with zeros would not be.
     pub(crate) fn advance(&mut self, apply: Apply) {
         self.names.advance();
-        let mut slices: Vec<Vec<Sent<'static>>> = self.tables.iter().map(|_| Vec::new()).collect();
+        let mut slices: Vec<Vec<SentRows<'static>>> =
+            self.tables.iter().map(|_| Vec::new()).collect();
         for (table, sent) in std::mem::take(&mut self.stage).into_values().flatten() {
             slices[table.0 as usize].push(sent);
         }
         let applied = if apply.scale == 0.0 { Vec::new() } else { slices };
         for (table, slices) in self.tables.iter_mut().zip(applied) {
-            let Sent { ids, values } = sum(slices, table.spec().dim);
+            let SentRows { ids, values } = sum(slices, table.spec().dim);
             let gradients = Gradients { ids: &ids, values: &values, apply };
             table.update(&gradients, self.names.ages());
         }
@@ -150,15 +152,15 @@ impl Shard {
     pub(crate) fn push(
         &mut self,
         name: MicroBatch,
-        tally: &Page,
-        rows: Vec<(TableId, Sent<'_>)>,
+        tally: &LedgerPage,
+        rows: Vec<(TableId, SentRows<'_>)>,
         apply: Apply,
     ) {
         let fresh = self.names.mark(name, tally);
         let all = fresh.len() == self.names.partitions().count();
         for (table, rows) in rows {
             let dim = self.tables[table.0 as usize].spec().dim;
-            let Sent { ids, values } = if all { rows } else { only(rows, &fresh, dim) };
+            let SentRows { ids, values } = if all { rows } else { only(rows, &fresh, dim) };
             self.apply(table, &Gradients { ids: &ids, values: &values, apply });
         }
         self.sweep(&fresh);
@@ -289,10 +291,10 @@ impl Shard {
 }
 
 /// The rows of some partitions.
-fn only<'a>(rows: Sent<'a>, partitions: &[u16], dim: usize) -> Sent<'a> {
+fn only<'a>(rows: SentRows<'a>, partitions: &[u16], dim: usize) -> SentRows<'a> {
     let mut wanted = [false; PARTITIONS];
     partitions.iter().for_each(|partition| wanted[usize::from(*partition)] = true);
-    let mut kept = Sent::default();
+    let mut kept = SentRows::default();
     for (id, row) in rows.ids.iter().zip(rows.values.chunks_exact(dim)) {
         if wanted[usize::from(partition_of(*id))] {
             kept.ids.to_mut().push(*id);

@@ -16,8 +16,8 @@ const CHUNK_BYTES: usize = 64 << 10;
 
 /// All rows of a table on one thread, by number.
 #[derive(Debug)]
-pub(crate) struct Store {
-    pub(crate) rows: Rows,
+pub(crate) struct RowStore {
+    pub(crate) rows: RowArena,
     meta: Arena<u64>,
     /// When each row last changed, once somebody has asked.
     changes: Option<Arena<u64>>,
@@ -38,23 +38,23 @@ pub(crate) struct Store {
 
 /// Values and optimizer state.
 #[derive(Debug)]
-pub(crate) enum Rows {
+pub(crate) enum RowArena {
     /// A row's values and its state behind them: an update touches one place in memory.
     Whole(Arena<f32>),
     /// Values in 16 bits, and the state elsewhere.
     Halves(Arena<u16>, Arena<f32>),
 }
 
-impl Store {
+impl RowStore {
     pub(crate) fn new(spec: &TableSpec) -> Self {
         let state_width = spec.dim * spec.optimizer.slots().len();
         let row_bytes = spec.dim * spec.storage.width() + 4 * state_width + size_of::<u64>();
         let rows = (CHUNK_BYTES / row_bytes).clamp(1, CHUNK_ROWS);
         Self {
             rows: match spec.storage {
-                Storage::F32 => Rows::Whole(Arena::new(spec.dim + state_width)),
+                Storage::F32 => RowArena::Whole(Arena::new(spec.dim + state_width)),
                 Storage::F16 | Storage::Bf16 => {
-                    Rows::Halves(Arena::new(spec.dim), Arena::new(state_width))
+                    RowArena::Halves(Arena::new(spec.dim), Arena::new(state_width))
                 }
             },
             storage: spec.storage,
@@ -103,8 +103,8 @@ impl Store {
         self.chunks += 1;
         let rows = (self.chunks as usize) << self.shift;
         match &mut self.rows {
-            Rows::Whole(arena) => arena.cover(rows),
-            Rows::Halves(values, state) => {
+            RowArena::Whole(arena) => arena.cover(rows),
+            RowArena::Halves(values, state) => {
                 values.cover(rows);
                 state.cover(rows);
             }
@@ -172,8 +172,8 @@ impl Store {
     #[inline(always)]
     pub(crate) fn prefetch(&self, row: u32, facts: bool) {
         match &self.rows {
-            Rows::Whole(arena) => arena.get(row).iter().for_each(|row| prefetch_row(row)),
-            Rows::Halves(values, state) => {
+            RowArena::Whole(arena) => arena.get(row).iter().for_each(|row| prefetch_row(row)),
+            RowArena::Halves(values, state) => {
                 values.get(row).iter().for_each(|row| prefetch_row(row));
                 state.get(row).iter().for_each(|row| prefetch_row(row));
             }
@@ -186,47 +186,47 @@ impl Store {
     /// Copies a row's values out.
     pub(crate) fn read(&self, row: u32, out: &mut [f32]) {
         match &self.rows {
-            Rows::Whole(arena) => out.copy_from_slice(&arena.row(row)[..self.dim]),
-            Rows::Halves(values, _) => widen(self.storage, values.row(row), out),
+            RowArena::Whole(arena) => out.copy_from_slice(&arena.row(row)[..self.dim]),
+            RowArena::Halves(values, _) => widen(self.storage, values.row(row), out),
         }
     }
 
     /// Replaces a row's values.
     pub(crate) fn write(&mut self, row: u32, values: &[f32]) {
         match &mut self.rows {
-            Rows::Whole(arena) => arena.row_mut(row)[..self.dim].copy_from_slice(values),
-            Rows::Halves(kept, _) => narrow(self.storage, values, kept.row_mut(row)),
+            RowArena::Whole(arena) => arena.row_mut(row)[..self.dim].copy_from_slice(values),
+            RowArena::Halves(kept, _) => narrow(self.storage, values, kept.row_mut(row)),
         }
     }
 
     /// A row's values as they are kept.
     pub(crate) fn value_bytes(&self, row: u32) -> &[u8] {
         match &self.rows {
-            Rows::Whole(arena) => bytemuck::cast_slice(&arena.row(row)[..self.dim]),
-            Rows::Halves(values, _) => bytemuck::cast_slice(values.row(row)),
+            RowArena::Whole(arena) => bytemuck::cast_slice(&arena.row(row)[..self.dim]),
+            RowArena::Halves(values, _) => bytemuck::cast_slice(values.row(row)),
         }
     }
 
     /// Where a row's values are kept.
     pub(crate) fn value_bytes_mut(&mut self, row: u32) -> &mut [u8] {
         match &mut self.rows {
-            Rows::Whole(arena) => bytemuck::cast_slice_mut(&mut arena.row_mut(row)[..self.dim]),
-            Rows::Halves(values, _) => bytemuck::cast_slice_mut(values.row_mut(row)),
+            RowArena::Whole(arena) => bytemuck::cast_slice_mut(&mut arena.row_mut(row)[..self.dim]),
+            RowArena::Halves(values, _) => bytemuck::cast_slice_mut(values.row_mut(row)),
         }
     }
 
     /// A row's optimizer state.
     pub(crate) fn state(&self, row: u32) -> &[f32] {
         match &self.rows {
-            Rows::Whole(arena) => &arena.row(row)[self.dim..],
-            Rows::Halves(_, state) => state.row(row),
+            RowArena::Whole(arena) => &arena.row(row)[self.dim..],
+            RowArena::Halves(_, state) => state.row(row),
         }
     }
 
     pub(crate) fn state_mut(&mut self, row: u32) -> &mut [f32] {
         match &mut self.rows {
-            Rows::Whole(arena) => &mut arena.row_mut(row)[self.dim..],
-            Rows::Halves(_, state) => state.row_mut(row),
+            RowArena::Whole(arena) => &mut arena.row_mut(row)[self.dim..],
+            RowArena::Halves(_, state) => state.row_mut(row),
         }
     }
 

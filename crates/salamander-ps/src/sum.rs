@@ -7,15 +7,15 @@ use salamander_core::seed::mix;
 
 /// Rows of one table of one slice, in the sender's memory while it waits.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Sent<'a> {
+pub(crate) struct SentRows<'a> {
     pub(crate) ids: Cow<'a, [u64]>,
     pub(crate) values: Cow<'a, [f32]>,
 }
 
-impl Sent<'_> {
+impl SentRows<'_> {
     /// The same, to be kept.
-    pub(crate) fn into_owned(self) -> Sent<'static> {
-        Sent {
+    pub(crate) fn into_owned(self) -> SentRows<'static> {
+        SentRows {
             ids: Cow::Owned(self.ids.into_owned()),
             values: Cow::Owned(self.values.into_owned()),
         }
@@ -23,10 +23,10 @@ impl Sent<'_> {
 }
 
 /// Adds rows of dimension `dim`; ids come in the order in which they appear first.
-pub(crate) fn sum(slices: Vec<Sent<'static>>, dim: usize) -> Sent<'static> {
+pub(crate) fn sum(slices: Vec<SentRows<'static>>, dim: usize) -> SentRows<'static> {
     let total = slices.iter().map(|slice| slice.ids.len()).sum::<usize>();
     let mut slices = slices.into_iter();
-    let Some(first) = slices.next() else { return Sent::default() };
+    let Some(first) = slices.next() else { return SentRows::default() };
     if total == first.ids.len() {
         return first;
     }
@@ -47,7 +47,7 @@ pub(crate) fn sum(slices: Vec<Sent<'static>>, dim: usize) -> Sent<'static> {
             }
         }
     }
-    Sent { ids: Cow::Owned(ids), values: Cow::Owned(values) }
+    SentRows { ids: Cow::Owned(ids), values: Cow::Owned(values) }
 }
 
 /// Where ids are in a list: open addressing with room for all.
@@ -100,7 +100,7 @@ mod tests {
                 ids.iter().for_each(|id| *model.entry(*id).or_default() += value(*id));
                 let values: Cow<'_, [f32]> =
                     ids.iter().flat_map(|id| [value(*id), -value(*id)]).collect();
-                sent.push(Sent { ids: ids.iter().copied().collect(), values });
+                sent.push(SentRows { ids: ids.iter().copied().collect(), values });
             }
             let sums = sum(sent, 2);
             prop_assert_eq!(sums.ids.len(), model.len());

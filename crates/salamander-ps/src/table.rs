@@ -15,8 +15,8 @@ use crate::index::Index;
 use crate::init::FirstValues;
 use crate::memory::prefetch_row;
 use crate::meta::Meta;
-use crate::search::{Plain, Search, WithSearch, dispatch};
-use crate::store::{Rows, Store, StoredFloat, narrow, widen};
+use crate::search::{LineSearch, Plain, WithSearch, dispatch};
+use crate::store::{RowArena, RowStore, StoredFloat, narrow, widen};
 use crate::{Apply, PARTITIONS, Storage, TableSpec, TableStats};
 use saving::Saving;
 
@@ -39,7 +39,7 @@ pub(crate) struct Table {
     first: FirstValues,
     fused: Fused,
     index: Index,
-    store: Store,
+    store: RowStore,
     parts: Vec<PartitionExtras>,
     /// The most rows of a partition.
     share: usize,
@@ -94,7 +94,7 @@ impl Table {
             first: FirstValues::new(spec.init, seed, &spec.name),
             fused: Fused::new(spec.optimizer),
             index: Index::new(),
-            store: Store::new(&spec),
+            store: RowStore::new(&spec),
             parts: (0..PARTITIONS).map(|_| PartitionExtras::default()).collect(),
             share: spec.max_rows.map_or(usize::MAX, |rows| rows.div_ceil(1024) as usize),
             stats: TableStats { name: spec.name.clone(), ..TableStats::default() },
@@ -116,18 +116,28 @@ impl Table {
     /// Reads rows, in the order of the ids.
     pub(crate) fn pull(&self, ids: &[u64], out: &mut [f32]) {
         match (&self.store.rows, self.spec.dim) {
-            (Rows::Whole(arena), 16) => dispatch(Pull::<_, 16> { table: self, arena, ids, out }),
-            (Rows::Whole(arena), 32) => dispatch(Pull::<_, 32> { table: self, arena, ids, out }),
-            (Rows::Whole(arena), 64) => dispatch(Pull::<_, 64> { table: self, arena, ids, out }),
-            (Rows::Whole(arena), 128) => dispatch(Pull::<_, 128> { table: self, arena, ids, out }),
-            (Rows::Whole(arena), _) => dispatch(Pull::<_, 0> { table: self, arena, ids, out }),
-            (Rows::Halves(arena, _), _) => dispatch(Pull::<_, 0> { table: self, arena, ids, out }),
+            (RowArena::Whole(arena), 16) => {
+                dispatch(Pull::<_, 16> { table: self, arena, ids, out })
+            }
+            (RowArena::Whole(arena), 32) => {
+                dispatch(Pull::<_, 32> { table: self, arena, ids, out })
+            }
+            (RowArena::Whole(arena), 64) => {
+                dispatch(Pull::<_, 64> { table: self, arena, ids, out })
+            }
+            (RowArena::Whole(arena), 128) => {
+                dispatch(Pull::<_, 128> { table: self, arena, ids, out })
+            }
+            (RowArena::Whole(arena), _) => dispatch(Pull::<_, 0> { table: self, arena, ids, out }),
+            (RowArena::Halves(arena, _), _) => {
+                dispatch(Pull::<_, 0> { table: self, arena, ids, out })
+            }
         }
     }
 
     /// Finds the rows of at most a block of ids.
     #[inline(always)]
-    fn find_all(&self, ids: &[u64], found: &mut FoundRows, search: impl Search) {
+    fn find_all(&self, ids: &[u64], found: &mut FoundRows, search: impl LineSearch) {
         let mixed = &mut found.mixed[..ids.len()];
         mixed.iter_mut().zip(ids).for_each(|(mixed, id)| *mixed = mix(*id));
         mixed.iter().take(SLOTS_AHEAD).for_each(|mixed| self.index.prefetch(*mixed));
@@ -163,11 +173,11 @@ impl Table {
         self.store.set_changed(row, counter);
         let rate = self.spec.optimizer.learning_rate() * factor;
         match &mut self.store.rows {
-            Rows::Whole(arena) => {
+            RowArena::Whole(arena) => {
                 let (values, state) = arena.row_mut(row).split_at_mut(self.spec.dim);
                 self.fused.apply(Move { rate, step, scale, values, gradient, state });
             }
-            Rows::Halves(arena, state) => {
+            RowArena::Halves(arena, state) => {
                 let (values, state) = (&mut self.wide[..], state.row_mut(row));
                 widen(self.spec.storage, arena.row(row), values);
                 self.fused.apply(Move { rate, step, scale, values, gradient, state });
@@ -249,7 +259,7 @@ struct Pull<'a, T, const DIM: usize> {
 
 impl<T: StoredFloat, const DIM: usize> WithSearch for Pull<'_, T, DIM> {
     #[inline(always)]
-    fn run(self, search: impl Search) {
+    fn run(self, search: impl LineSearch) {
         let Self { table, arena, ids, out } = self;
         let (dim, storage) = (table.spec.dim, table.spec.storage);
         let fetch = |row: u32| match arena.first::<DIM>(row) {
@@ -286,7 +296,7 @@ struct Moves<'a> {
 
 impl WithSearch for Moves<'_> {
     #[inline(always)]
-    fn run(self, search: impl Search) {
+    fn run(self, search: impl LineSearch) {
         let Self { table, gradients, ages } = self;
         let dim = table.spec.dim;
         // Rows of a bounded table may be dropped between the search and the use.

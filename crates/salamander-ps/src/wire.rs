@@ -25,7 +25,7 @@ pub use header::{Header, MessageKind};
 pub use message::{Message, RowBlock};
 pub use reply::{Code, Failure, Info, ResetOutcome};
 pub use request::{Advance, Moment, Request};
-pub use reset::{Before, Owner, Reset, Start};
+pub use reset::{Before, HistoryStart, Owner, Reset};
 
 /// Partitions travel in pieces of so many bytes, each of which has its own time.
 pub(crate) const PIECE: usize = 1 << 20;

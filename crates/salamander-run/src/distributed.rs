@@ -17,10 +17,10 @@ use salamander_core::experiment::{Experiment, Strategy};
 use salamander_core::layout::RunLayout;
 use salamander_core::progress::Progress;
 use salamander_core::report::EndReport;
-use salamander_master::local::{LocalPlatform, Role};
+use salamander_master::local::{LocalPlatform, LocalRole};
 use salamander_proto::client::{Admin, SessionOptions};
 use salamander_proto::v1;
-use salamander_train::checkpoint::Store;
+use salamander_train::checkpoint::CheckpointStore;
 use salamander_train::trainer::{Outcome, Timings, open_all};
 
 use crate::Error;
@@ -29,7 +29,7 @@ use crate::event::{Event, Forward};
 use crate::facts::Facts;
 use crate::keys::ensure_keys;
 use crate::roles::{Duty, Processes};
-use crate::run::{Process, Shared};
+use crate::run::{Process, RunShared};
 
 /// How often somebody else's wish to stop is looked at.
 const LOOK: Duration = Duration::from_millis(50);
@@ -45,7 +45,7 @@ pub(crate) struct Launch<'a> {
     /// Goes on with a run, from this checkpoint if the journal knows none.
     pub(crate) resume: Option<Option<String>>,
     /// What the handle of the run sees, and asks for.
-    pub(crate) shared: &'a Shared,
+    pub(crate) shared: &'a RunShared,
     pub(crate) events: Forward,
 }
 
@@ -64,15 +64,15 @@ pub(crate) fn train(launch: &Launch<'_>) -> Result<(Outcome, Facts), Error> {
     let mut options = processes.platform(session.clone(), move |role| {
         let (master, start) = (address.to_string(), start.clone());
         match role {
-            Role::Server(seat) => Duty::Server { master, seat },
-            Role::Worker(slot) => Duty::Worker { master, slot, start },
-            Role::Master => Duty::Master { listen: address, resume: false },
+            LocalRole::Server(seat) => Duty::Server { master, seat },
+            LocalRole::Worker(slot) => Duty::Worker { master, slot, start },
+            LocalRole::Master => Duty::Master { listen: address, resume: false },
         }
     });
     let resumed = launch.resume.is_some();
     options.master = Some(Box::new(move |before| {
         let resume = resumed && before == 0;
-        processes.command(Role::Master, Duty::Master { listen: address, resume })
+        processes.command(LocalRole::Master, Duty::Master { listen: address, resume })
     }));
     let platform = LocalPlatform::start(options)?;
     let ending = follow(launch, &platform, &session);
@@ -190,7 +190,8 @@ fn watch(session: SessionOptions) -> Receiver<v1::Event> {
 
 fn outcome(run: &RunLayout, ending: &Ending, started: Instant) -> Result<Outcome, Error> {
     let checkpoints = run.checkpoints();
-    let latest = Store::list(&checkpoints)?.pop().map(|manifest| checkpoints.join(&manifest.id));
+    let latest =
+        CheckpointStore::list(&checkpoints)?.pop().map(|manifest| checkpoints.join(&manifest.id));
     let interrupted = *ending == Ending::Interrupted;
     let EndReport { progress, ranks } = match fs::read(run.end()) {
         Ok(text) => {
@@ -234,6 +235,8 @@ fn write_stats(run: &RunLayout, end: &EndReport) -> std::io::Result<()> {
 mod tests {
     use std::net::TcpListener;
 
+    use salamander_core::progress::StepCount;
+
     use super::*;
 
     fn run() -> (tempfile::TempDir, RunLayout) {
@@ -272,14 +275,14 @@ mod tests {
     #[test]
     fn the_end_of_a_run_is_read_and_each_ranks_time_is_kept() {
         let (_folder, run) = run();
-        let progress = Progress { steps: 7, records: 70, ..Progress::default() };
+        let progress = Progress { steps: StepCount(7), records: 70, ..Progress::default() };
         let ranks = vec![Timings::default(); 2];
         let told = serde_json::to_vec(&EndReport { progress, ranks }).expect("JSON");
         fs::write(run.end(), told).expect("written");
         for lives in 1..=2 {
             let ended = finish(&run, &experiment(), Ending::Completed, Instant::now());
             let (outcome, _) = ended.expect("completed");
-            assert_eq!((outcome.progress.steps, outcome.ranks.len()), (7, 2));
+            assert_eq!((outcome.progress.steps.0, outcome.ranks.len()), (7, 2));
             let stats = fs::read_to_string(run.stats()).expect("there");
             assert_eq!(stats.lines().count(), 1 + 2 * lives, "one header: {stats}");
             assert!(stats.ends_with("1,2,7,70,0.000,0.000,0.000,0.000\n"), "{stats}");

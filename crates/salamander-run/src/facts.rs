@@ -1,6 +1,6 @@
 //! What a distributed run has been through, from its journal.
 
-use salamander_core::elastic::Entry;
+use salamander_core::elastic::MembershipEntry;
 use salamander_core::layout::RunLayout;
 use salamander_master::journal::Journal;
 use salamander_master::record::Record;
@@ -36,7 +36,7 @@ impl Facts {
         let journal = Journal::<Record>::open(&run.journal());
         for record in journal.map(|(_, records)| records).unwrap_or_default() {
             match record {
-                Record::Entry { entry: Entry::Activated { members, .. }, .. } => {
+                Record::Entry { entry: MembershipEntry::Activated { members, .. }, .. } => {
                     facts.generations += 1;
                     facts.workers = facts.workers.max(members.len() as u64);
                 }

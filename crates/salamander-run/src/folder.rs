@@ -158,7 +158,7 @@ pub fn find(run: &str, runs: &Path) -> Result<PathBuf, Error> {
 }
 
 /// A name that is safe in paths.
-fn slug(name: &str) -> String {
+pub(crate) fn slug(name: &str) -> String {
     let safe = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' };
     let slug: String = name.chars().map(safe).take(40).collect();
     let slug = slug.trim_matches('-').to_string();

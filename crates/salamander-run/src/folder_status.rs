@@ -11,7 +11,7 @@ use salamander_core::layout::RunLayout;
 use salamander_core::report::Start;
 use salamander_core::status::State;
 use salamander_files::{Durability, replace};
-use salamander_train::checkpoint::Store;
+use salamander_train::checkpoint::CheckpointStore;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -83,7 +83,7 @@ impl FolderStatus {
             (None, Some(summary)) => ended(summary),
             (None, None) => (State::Interrupted, Some(unexplained(&told))),
         };
-        let newest = Store::list(&run.checkpoints()).ok().and_then(|mut all| all.pop());
+        let newest = CheckpointStore::list(&run.checkpoints()).ok().and_then(|mut all| all.pop());
         let left = || seconds_left(&run.plan(), plan.as_ref()?, told.steps);
         Self {
             run: run.id(),
@@ -95,7 +95,7 @@ impl FolderStatus {
             started: started(run).map(written),
             seconds_left: left().filter(|_| state == State::Running),
             steps: told.steps,
-            total_steps: plan.as_ref().map(|plan| plan.total),
+            total_steps: plan.as_ref().map(|plan| plan.total.0),
             epoch: told.epoch,
             epochs: plan.as_ref().map(|plan| plan.epochs),
             loss: told.loss,
@@ -176,8 +176,8 @@ fn unexplained(told: &ToldByMetrics) -> String {
 fn seconds_left(file: &Path, plan: &Start, steps: u64) -> Option<f64> {
     let begun = fs::metadata(file).and_then(|file| file.modified()).ok()?;
     let seconds = begun.elapsed().ok()?.as_secs_f64();
-    let done = steps.checked_sub(plan.done).filter(|done| *done > 0)?;
-    Some(seconds / done as f64 * plan.total.saturating_sub(steps) as f64)
+    let done = steps.checked_sub(plan.done.0).filter(|done| *done > 0)?;
+    Some(seconds / done as f64 * plan.total.0.saturating_sub(steps) as f64)
 }
 
 fn read_json(path: &Path) -> Option<Value> {
@@ -231,6 +231,8 @@ fn is_of(line: &str, kind: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use salamander_core::progress::StepCount;
+
     use super::*;
     use crate::folder::{RunFolder, RunName};
 
@@ -255,7 +257,7 @@ mod tests {
         let (_parent, folder) = run();
         let layout = folder.layout().clone();
         fs::write(layout.summary(), "{\"state\": \"interrupted\"}").expect("written");
-        let plan = Start { done: 0, total: 40, epochs: 4, ..Start::default() };
+        let plan = Start { total: StepCount(40), epochs: 4, ..Start::default() };
         note_plan(&layout, &plan).expect("written");
         fs::write(
             layout.metrics(),

@@ -27,6 +27,8 @@ mod error;
 mod event;
 pub mod experiment;
 mod facts;
+#[cfg(feature = "flow")]
+pub mod flow;
 mod folder;
 mod folder_status;
 pub mod infer;
@@ -34,6 +36,7 @@ mod keys;
 mod metrics_log;
 mod predict;
 mod program;
+mod provenance;
 pub mod report;
 pub mod roles;
 mod run;
@@ -46,6 +49,7 @@ mod summary;
 mod tasks;
 mod track;
 mod trained;
+mod trains_on;
 mod warm_start;
 
 pub use connect::{RunStatus, Scale, make_folder, scale, status, stop};
@@ -62,17 +66,19 @@ pub use search::{
     SearchDraft, SearchEnd, SearchNews, SearchOptions, SearchRun, SearchStanding, SearchTable,
     is_search, read_search,
 };
+pub use stored::bring_runs;
 pub use summary::{BestCheckpoint, Summary, TableSize, confusion};
 pub use tasks::{Sharing, TaskEvent};
 pub use track::track;
 pub use trained::{Predicted, TrainedModel};
+pub use trains_on::TrainsOn;
 
 pub use salamander_core::experiment::Mlflow;
 pub use salamander_core::experiment::{Experiment, Strategy, Workers};
 pub use salamander_core::layout::{ExportLayout, RunLayout};
 pub use salamander_core::report::{EndReport, EpochReport, Evaluation, Report, Start, StepReport};
 pub use salamander_core::status::{State, Status};
-pub use salamander_master::local::Role;
+pub use salamander_master::local::LocalRole;
 pub use salamander_train::checkpoint::Which;
 pub use salamander_train::inference::use_int8;
 pub use salamander_train::predict::Predictions;

@@ -5,6 +5,7 @@ use std::io::Write;
 use std::path::Path;
 
 use salamander_core::layout::RunLayout;
+use salamander_core::progress::StepCount;
 use salamander_core::report::Start;
 use salamander_files::{Durability, replace};
 use salamander_train::callback::{Callback, Control, EpochReport, StepReport};
@@ -67,13 +68,13 @@ fn now() -> f64 {
 }
 
 /// Drops the lines after a step: a resumed run goes through those steps again.
-pub(crate) fn cut_after(path: &Path, steps: u64) -> Result<(), Error> {
+pub(crate) fn cut_after(path: &Path, steps: StepCount) -> Result<(), Error> {
     let Ok(text) = fs::read_to_string(path) else { return Ok(()) };
     let kept: String = text
         .lines()
         .filter(|line| {
             let value: Option<Value> = serde_json::from_str(line).ok();
-            value.and_then(|value| value["steps"].as_u64()).is_some_and(|at| at <= steps)
+            value.and_then(|value| value["steps"].as_u64()).is_some_and(|at| at <= steps.0)
         })
         .map(|line| format!("{line}\n"))
         .collect();
@@ -89,7 +90,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("metrics.jsonl");
         fs::write(&path, "{\"steps\":1}\n{\"steps\":2}\n{\"steps\":3}\n{\"st").expect("written");
-        cut_after(&path, 2).expect("cut");
+        cut_after(&path, StepCount(2)).expect("cut");
         let left = fs::read_to_string(&path).expect("read");
         assert_eq!(left, "{\"steps\":1}\n{\"steps\":2}\n");
     }

@@ -14,7 +14,7 @@ use serde_json::json;
 
 use crate::Error;
 
-pub(crate) struct Output {
+pub(crate) struct PredictionOutput {
     file: OutputFile,
     names: ClassNames,
     /// What `forward` gives for classes, which the first record shows.
@@ -54,7 +54,7 @@ impl ClassScores {
 }
 
 /// What is written of a record.
-struct Line<'a> {
+struct PredictionLine<'a> {
     record: u64,
     prediction: Option<Prediction<'a>>,
     label: Option<&'a str>,
@@ -63,7 +63,7 @@ struct Line<'a> {
     logits: Option<&'a [f32]>,
 }
 
-impl Output {
+impl PredictionOutput {
     pub(crate) fn create(path: &Path, names: ClassNames) -> Result<Self, Error> {
         Ok(Self { file: OutputFile::create(path)?, names, forward_gives: None })
     }
@@ -74,7 +74,7 @@ impl Output {
             let raw = raw.next();
             let gives = raw.map(|row| *self.forward_gives.get_or_insert(ClassScores::of(row)));
             let named = predictions.classes && predictions.width > 1;
-            let line = Line {
+            let line = PredictionLine {
                 record,
                 prediction: predictions.classes.then(|| Prediction::of(scores, &self.names.labels)),
                 label: if named { self.names.label(scores) } else { None },
@@ -141,7 +141,7 @@ impl OutputFile {
     }
 }
 
-impl Line<'_> {
+impl PredictionLine<'_> {
     /// A column for each value.
     fn row(&self) -> Row<'_> {
         let number = |value: f32| Value::Floats(Cow::Owned(vec![value]));
@@ -237,7 +237,7 @@ mod tests {
         let path = folder.path().join("p.jsonl");
         let classes = names.iter().map(ToString::to_string).collect();
         let names = ClassNames { labels: Vec::new(), classes };
-        let mut output = Output::create(&path, names).expect("created");
+        let mut output = PredictionOutput::create(&path, names).expect("created");
         let (values, raw) = (vec![0.25, 0.75], raw.to_vec());
         let predictions = Predictions { records: vec![3], width: 2, classes: true, values, raw };
         output.write(&predictions).expect("written");

@@ -7,17 +7,21 @@ use std::sync::Arc;
 
 use salamander_core::experiment::{Experiment, Strategy};
 use salamander_core::layout::RunLayout;
+use salamander_core::progress::StepCount;
 use salamander_files::{Durability, replace};
 use salamander_net::Token;
 use salamander_track::{Patience, Sinks, Tracker};
 use salamander_train::callback::Callback;
-use salamander_train::checkpoint::{Checkpoint, Store, Which, remove_leftovers};
+use salamander_train::checkpoint::{Checkpoint, CheckpointStore, Which, remove_leftovers};
 use salamander_train::device;
 use salamander_train::example::{AssetFiles, AssetSpec, fit};
 use salamander_train::model::{Model, Models};
 use salamander_train::trainer::{Outcome, Setup, open_data};
 
 use crate::Error;
+use crate::TrainsOn;
+#[cfg(feature = "kube")]
+use crate::cluster::MirroredRun;
 use crate::distributed::{self, Launch};
 use crate::event::{Event, Forward};
 use crate::experiment::{Overrides, in_file, load, strategy, wrong};
@@ -25,8 +29,9 @@ use crate::facts::Facts;
 use crate::folder::{RunFolder, RunName};
 use crate::keys::{ensure_certificates, ensure_keys};
 use crate::metrics_log::{MetricsLog, PlanFile, cut_after};
+use crate::provenance::Provenance;
 use crate::roles::Assignment;
-use crate::run::{Finished, Run, Shared, panicked};
+use crate::run::{Finished, Run, RunShared, panicked};
 use crate::stop_request::{self, StopWatch};
 use crate::stored;
 use crate::summary::Summary;
@@ -37,6 +42,8 @@ use crate::warm_start;
 #[derive(Clone)]
 pub struct Program {
     models: Arc<Models>,
+    #[cfg(feature = "flow")]
+    flows: Arc<salamander_flow::flow::Flows>,
 }
 
 impl Program {
@@ -48,10 +55,28 @@ impl Program {
 
     /// [`Program::enter`], with a function that is called in processes of a run before they begin: to set up logs.
     pub fn enter_with(models: Models, begin: impl FnOnce(&Assignment)) -> Self {
-        let program = Self { models: Arc::new(models) };
+        let program = Self {
+            models: Arc::new(models),
+            #[cfg(feature = "flow")]
+            flows: Arc::default(),
+        };
+        program.entered(begin)
+    }
+
+    /// [`Program::enter_with`], for a program that has flows too.
+    #[cfg(feature = "flow")]
+    pub fn enter_with_flows(
+        models: Models,
+        flows: salamander_flow::flow::Flows,
+        begin: impl FnOnce(&Assignment),
+    ) -> Self {
+        Self { models: Arc::new(models), flows: Arc::new(flows) }.entered(begin)
+    }
+
+    fn entered(self, begin: impl FnOnce(&Assignment)) -> Self {
         if let Some(assignment) = Assignment::of_this_process() {
             begin(&assignment);
-            let code = assignment.run(&program).map_or_else(
+            let code = assignment.run(&self).map_or_else(
                 |error| {
                     // The last line of a process's log is what its run quotes.
                     eprintln!("error: {error}");
@@ -61,7 +86,13 @@ impl Program {
             );
             std::process::exit(code);
         }
-        program
+        self
+    }
+
+    /// The flows.
+    #[cfg(feature = "flow")]
+    pub fn flows(&self) -> &salamander_flow::flow::Flows {
+        &self.flows
     }
 
     /// The models.
@@ -134,6 +165,7 @@ pub struct Draft {
     place: RunPlace,
     /// The id that a new run is to have.
     id: Option<String>,
+    trains_on: TrainsOn,
 }
 
 impl Draft {
@@ -171,8 +203,15 @@ impl Draft {
         };
         let assets = assets.map_err(wrong)?;
         let (models, file) = (Arc::clone(&program.models), file.to_path_buf());
-        let id = overrides.id.clone();
-        Ok(Self { models, experiment, file, in_force, assets, place, id })
+        let (id, trains_on) = (overrides.id.clone(), TrainsOn::default());
+        Ok(Self { models, experiment, file, in_force, assets, place, id, trains_on })
+    }
+
+    /// Trains there instead of on this machine.
+    #[must_use]
+    pub fn on(mut self, trains_on: TrainsOn) -> Self {
+        self.trains_on = trains_on;
+        self
     }
 
     /// The configuration in force, as YAML.
@@ -205,13 +244,20 @@ impl Draft {
         if let Some(assignment) = Assignment::of_this_process().filter(|own| !own.is_trial()) {
             return Err(Error::NotEntered(assignment.role().to_string()));
         }
-        let device = device::select(&self.experiment.device.0)?;
+        // Devices and data of other machines are not seen from here.
+        let is_here = self.trains_on.is_this_machine();
+        let device = is_here.then(|| device::select(&self.experiment.device.0)).transpose()?;
         stored::check(&self.experiment)?;
-        let folder = self.make_folder(|folder| self.preflight(folder))?;
+        let folder =
+            self.make_folder(|folder| if is_here { self.preflight(folder) } else { Ok(()) })?;
+        if is_here {
+            Provenance::note(folder.layout(), || Provenance::of(&self.experiment));
+        }
         Run::spawn(folder.layout().clone(), move |shared, events| {
             let run = folder.layout();
             let notes = events.clone();
             let train = || {
+                let Some(device) = device else { return self.train_as_job(run, shared, events) };
                 if self.experiment.strategy != Strategy::Local {
                     return self.train_elsewhere(run, shared, events);
                 }
@@ -233,6 +279,9 @@ impl Draft {
             let finished =
                 trained.map(|(outcome, facts)| Finished { run: run.clone(), outcome, facts });
             Summary::new(run, &finished, self.class_names().unwrap_or_default()).write();
+            if is_here && let Some(note) = stored::keep(run, &self.experiment.checkpoint_storage) {
+                notes.send(Event::Note(note));
+            }
             for note in tracker.finish(Patience::default()) {
                 tracing::warn!("{note}");
                 notes.send(Event::Note(note));
@@ -305,13 +354,36 @@ impl Draft {
         trained.map_err(|error| in_file(&self.file, error))
     }
 
+    #[cfg(feature = "kube")]
+    fn train_as_job(
+        &self,
+        run: &RunLayout,
+        shared: &RunShared,
+        events: Forward,
+    ) -> Result<(Outcome, Facts), Error> {
+        let TrainsOn::Cluster(jobs) = &self.trains_on else { return Err(Error::Interrupted) };
+        let (experiment, models, stop) = (&self.experiment, &*self.models, &*shared.stop);
+        jobs.train(&MirroredRun { run, experiment, models, stop, events: &events })
+    }
+
+    #[cfg(not(feature = "kube"))]
+    fn train_as_job(
+        &self,
+        _: &RunLayout,
+        _: &RunShared,
+        _: Forward,
+    ) -> Result<(Outcome, Facts), Error> {
+        // There is no other machine without a cluster.
+        Err(Error::Interrupted)
+    }
+
     fn train_elsewhere(
         &self,
         run: &RunLayout,
-        shared: &Shared,
+        shared: &RunShared,
         events: Forward,
     ) -> Result<(Outcome, Facts), Error> {
-        let newest = || match Store::list(&run.checkpoints()) {
+        let newest = || match CheckpointStore::list(&run.checkpoints()) {
             Ok(mut all) => Ok(all.pop().map(|last| last.id)),
             // The journal knows what to go on from, and its master makes the list again.
             Err(_) if run.journal().exists() => Ok(None),
@@ -333,7 +405,7 @@ pub(crate) fn settle(
     model.settle(experiment, file.parent().unwrap_or(Path::new("/")))
 }
 
-/// What the model's records are read with: beside the experiment file, else in the current folder.
+/// What the model's records are read with: beside the experiment file, in the current folder, or beside the data.
 /// With `data: {fit: true}` those that are not there are made from the training data.
 pub fn find_assets(
     model: &dyn Model,
@@ -343,17 +415,12 @@ pub fn find_assets(
     let specs = model.assets();
     let named = model.folder(experiment)?;
     let beside = [file.parent().unwrap_or(Path::new("")), Path::new("")];
-    let folders: Vec<&Path> = named.as_deref().into_iter().chain(beside).collect();
-    let mut absent = AssetFiles::absent(specs, &folders);
-    absent.retain(AssetSpec::is_fitted);
-    if absent.is_empty() || !experiment.data.fit {
-        return AssetFiles::find(specs, &folders);
-    }
-    let is_absent = |spec: &AssetSpec| absent.iter().any(|other| other.file == spec.file);
-    let there: Vec<AssetSpec> = specs.iter().filter(|spec| !is_absent(spec)).copied().collect();
-    let data = &experiment.data;
-    let training = open_data("data.training", &data.training.0, data)?;
-    Ok(AssetFiles::find(&there, &folders)?.with(fit(&absent, &training)?))
+    // A flow leaves statistics and vocabularies beside the folder of the rows that they are of.
+    let has = |folder: &&Path| specs.iter().any(|spec| folder.join(spec.file).is_file());
+    let data =
+        experiment.data.training.0.iter().map(Path::new).filter_map(Path::parent).filter(has);
+    let folders: Vec<&Path> = named.as_deref().into_iter().chain(beside).chain(data).collect();
+    AssetFiles::find_or_fit(specs, &folders, &experiment.data)
 }
 
 /// Makes the statistics and vocabularies that an experiment's model reads its records with from the training data, and
@@ -419,7 +486,8 @@ fn newest(setup: &Setup, run: &RunLayout, events: &Forward) -> Result<Option<Che
     let checkpoint = setup.newest_checkpoint(&mut |error| {
         note(format!("warning: {error}; trying the one before it"));
     })?;
-    let steps = checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.state.progress.steps);
+    let steps =
+        checkpoint.as_ref().map_or(StepCount(0), |checkpoint| checkpoint.state.progress.steps);
     cut_after(&run.metrics(), steps)?;
     note(match &checkpoint {
         Some(found) => format!("resuming from {}", found.path.display()),

@@ -8,7 +8,7 @@ use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
 use salamander_core::layout::RunLayout;
-use salamander_master::local::Role;
+use salamander_master::local::LocalRole;
 use salamander_train::trainer::Outcome;
 
 use crate::Error;
@@ -25,7 +25,7 @@ const MOMENT: Duration = Duration::from_millis(10);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Process {
     /// What it does.
-    pub role: Role,
+    pub role: LocalRole,
     /// The system's number for it.
     pub pid: u32,
 }
@@ -57,18 +57,18 @@ pub struct Finished {
 pub struct Run {
     layout: RunLayout,
     events: Receiver<Event>,
-    shared: Arc<Shared>,
+    shared: Arc<RunShared>,
     thread: Option<JoinHandle<Result<Finished, Error>>>,
 }
 
 /// What a run's handle and its thread share.
 #[derive(Default)]
-pub(crate) struct Shared {
+pub(crate) struct RunShared {
     pub(crate) stop: Arc<AtomicBool>,
     processes: Mutex<Vec<Process>>,
 }
 
-impl Shared {
+impl RunShared {
     pub(crate) fn set_processes(&self, processes: Vec<Process>) {
         *self.processes.lock().unwrap_or_else(PoisonError::into_inner) = processes;
     }
@@ -78,10 +78,10 @@ impl Run {
     /// Trains on a thread of its own.
     pub(crate) fn spawn(
         layout: RunLayout,
-        train: impl FnOnce(&Shared, Forward) -> Result<Finished, Error> + Send + 'static,
+        train: impl FnOnce(&RunShared, Forward) -> Result<Finished, Error> + Send + 'static,
     ) -> Result<Self, Error> {
         let (sender, events) = channel();
-        let shared = Arc::new(Shared::default());
+        let shared = Arc::new(RunShared::default());
         let own = Arc::clone(&shared);
         let thread = Builder::new().name("run".to_string()).stack_size(STACK);
         let thread = thread.spawn(move || train(&own, Forward(sender)));
@@ -121,7 +121,7 @@ impl Run {
 
     /// The workers of a distributed run.
     pub fn workers(&self) -> Vec<Process> {
-        let is_worker = |process: &Process| matches!(process.role, Role::Worker(_));
+        let is_worker = |process: &Process| matches!(process.role, LocalRole::Worker(_));
         self.processes().into_iter().filter(is_worker).collect()
     }
 

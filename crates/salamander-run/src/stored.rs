@@ -2,6 +2,7 @@
 //! back on a machine that has nothing of it.
 
 mod claim;
+mod told;
 mod uploads;
 
 use std::fs;
@@ -22,6 +23,8 @@ use salamander_train::checkpoint::RemoteCheckpoints;
 use crate::Error;
 use crate::experiment::load;
 
+pub use told::bring_runs;
+pub(crate) use told::keep;
 pub(crate) use uploads::StoredJournal;
 
 /// The pause after a first failure, and the longest one.
@@ -121,6 +124,17 @@ fn last_term(journal: &[u8]) -> Option<Term> {
     records.iter().filter_map(term).max()
 }
 
+/// Brings what a run has in its place in a store into a folder that is here: the files that a hub shows, and the newest
+/// checkpoint. What was there before is replaced.
+#[cfg(feature = "kube")]
+pub(crate) fn bring(
+    remote: &RemoteCheckpoints,
+    run: &RunLayout,
+    note: &mut dyn FnMut(String),
+) -> Result<(), Error> {
+    bring_back(remote, run, None, None, note).map(drop)
+}
+
 /// Makes a run's folder from its place in a store and the journal that was there; false if nothing is. The journal
 /// comes last: whoever is killed meanwhile begins again. A master, which knows its experiment, leaves the checkpoint
 /// to workers unless it is the one that hands it out.
@@ -195,13 +209,16 @@ fn rewrite(run: &RunLayout, bytes: &[u8], newest: Option<&str>) -> Result<(), Er
     fs::remove_file(&whole).map_err(Error::io(&whole))?;
     let kept = newest.and_then(ending);
     records.retain(|record| match record {
-        Record::MicroBatches { entry: asynchronous::Entry::Kept(checkpoint), .. } => {
-            Some((checkpoint.id.term.0, checkpoint.id.number)) == kept
-        }
+        Record::MicroBatches {
+            entry: asynchronous::AsynchronousEntry::Kept(checkpoint), ..
+        } => Some((checkpoint.id.term.0, checkpoint.id.number)) == kept,
         _ => true,
     });
     let is_kept = |record: &Record| {
-        matches!(record, Record::MicroBatches { entry: asynchronous::Entry::Kept(_), .. })
+        matches!(
+            record,
+            Record::MicroBatches { entry: asynchronous::AsynchronousEntry::Kept(_), .. }
+        )
     };
     if kept.is_some() && !records.iter().any(is_kept) {
         return Err(Error::Invalid(format!(
@@ -216,7 +233,7 @@ fn rewrite(run: &RunLayout, bytes: &[u8], newest: Option<&str>) -> Result<(), Er
 
 #[cfg(test)]
 mod tests {
-    use salamander_core::asynchronous::{Checkpoint, Entry, Map, MapVersion};
+    use salamander_core::asynchronous::{AsynchronousEntry, Map, MapVersion, ServerCheckpoint};
     use salamander_core::elastic::{Generation, Term};
 
     use super::*;
@@ -231,7 +248,7 @@ mod tests {
     fn kept(number: u32) -> Record {
         let id = Generation { term: Term(1), number };
         let map = Map { number: MapVersion(id), servers: 1 };
-        let entry = Entry::Kept(Checkpoint { id, map, epochs: 0 });
+        let entry = AsynchronousEntry::Kept(ServerCheckpoint { id, map, epochs: 0 });
         Record::MicroBatches { term: Term(1), entry }
     }
 

@@ -10,7 +10,7 @@ use salamander_core::metrics::{Metric, Metrics};
 use salamander_core::status::State;
 use salamander_ps::checkpoint::describe;
 use salamander_train::DENSE_TABLE;
-use salamander_train::checkpoint::{Manifest, Store};
+use salamander_train::checkpoint::{CheckpointStore, Manifest};
 use salamander_train::trainer::{Outcome, Timings};
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -92,19 +92,22 @@ impl<'a> Summary<'a> {
 
     /// The best checkpoint, where validations tell which one that is.
     pub fn best_checkpoint(&self) -> Option<BestCheckpoint> {
-        let manifest = Store::best(&self.run.checkpoints()).ok()??;
+        let manifest = CheckpointStore::best(&self.run.checkpoints()).ok()??;
         let text = fs::read_to_string(self.run.experiment()).ok()?;
         let experiment = Experiment::parse(&text, &[]).ok()?;
         let metric = experiment.metric().to_string();
         let value = manifest.validation.get(&metric).copied();
         let path = self.run.checkpoints().join(&manifest.id);
-        Some(BestCheckpoint { path, steps: manifest.steps, metric, value })
+        Some(BestCheckpoint { path, steps: manifest.steps.0, metric, value })
     }
 
     /// What the checkpoint of the last state says of itself.
     pub fn last_manifest(&self) -> Option<Manifest> {
         let steps = self.outcome?.progress.steps;
-        Store::list(&self.run.checkpoints()).ok()?.pop().filter(|last| last.steps == steps)
+        CheckpointStore::list(&self.run.checkpoints())
+            .ok()?
+            .pop()
+            .filter(|last| last.steps == steps)
     }
 
     /// What another run needs to come to the same bits, whatever its number of workers; nothing where sums are rounded
@@ -129,7 +132,7 @@ impl<'a> Summary<'a> {
     /// The tables of the model, as the last checkpoint has them.
     pub fn tables(&self) -> Vec<TableSize> {
         let folder = self.run.checkpoints();
-        let Some(last) = Store::list(&folder).ok().and_then(|mut all| all.pop()) else {
+        let Some(last) = CheckpointStore::list(&folder).ok().and_then(|mut all| all.pop()) else {
             return Vec::new();
         };
         let files: Vec<PathBuf> =
@@ -179,7 +182,7 @@ impl<'a> Summary<'a> {
             "dir": self.run.folder(),
             "state": self.state,
             "error": self.error,
-            "steps": progress.map_or(0, |progress| progress.steps),
+            "steps": progress.map_or(0, |progress| progress.steps.0),
             "records": progress.map_or(0, |progress| progress.records),
             "epochs": progress.map_or(0, |progress| progress.epoch),
             "skipped_steps": progress.and_then(|progress| progress.scaler).map_or(0, |s| s.skipped),

@@ -1,4 +1,4 @@
-//! Evaluation and prediction by several workers: batches in tasks that are leased, so that each record counts exactly
+//! Evaluation, prediction and flows by several workers: work in tasks that are leased, so that each counts exactly
 //! once, whoever is killed. This process leads, and is the parent of the workers.
 
 mod job;
@@ -7,7 +7,7 @@ pub(crate) mod worker;
 use std::collections::BTreeMap;
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use salamander_core::elastic::Ending;
 use salamander_core::report::TaskResult;
-use salamander_master::local::{LocalPlatform, Role};
+use salamander_master::local::{LocalPlatform, LocalRole};
 use salamander_master::{Config, ModePlan, PlatformKind, Sink, TaskPlan};
 use salamander_proto::client::SessionOptions;
 use salamander_train::evaluate::batches;
@@ -25,9 +25,11 @@ use crate::Error;
 use crate::keys::ensure_keys;
 use crate::roles::{Duty, Processes, runtime};
 use crate::trained::{DataFiles, Predicted, TrainedFiles};
-use job::{Scratch, TaskJob};
+use job::TaskJob;
 
-pub(crate) use job::ModelUse;
+#[cfg(feature = "flow")]
+pub(crate) use job::part_name;
+pub(crate) use job::{ModelUse, Scratch};
 
 /// How often somebody else's wish to stop is looked at.
 const LOOK: Duration = Duration::from_millis(50);
@@ -39,7 +41,7 @@ const MOST_BATCHES: u64 = 64;
 const PER_BATCH: Duration = Duration::from_secs(120);
 const AT_LEAST: Duration = Duration::from_secs(600);
 
-/// Who shares an evaluation or a prediction, and who hears of it.
+/// Who shares an evaluation, a prediction or a flow, and who hears of it.
 pub struct Sharing<'a> {
     /// So many processes.
     pub workers: u32,
@@ -49,7 +51,7 @@ pub struct Sharing<'a> {
     pub watch: &'a mut dyn FnMut(TaskEvent),
 }
 
-/// How far an evaluation or a prediction is that several processes share.
+/// How far work is that several processes share.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TaskEvent {
@@ -74,45 +76,72 @@ pub(crate) fn run(
     let dataset = files.open(experiment)?;
     let job = TaskJob::new(work, found, files, &dataset);
     let scratch = Scratch::create(&job.folder)?;
-    let folder = scratch.layout();
-    let keys = ensure_keys(folder)?;
-    job.write(folder)?;
-    let plan = plan(batches(&dataset, work.over(experiment).batch), sharing.workers);
-    let tasks = plan.records.div_ceil(plan.size);
-    let workers = sharing.workers.min(tasks.try_into().unwrap_or(u32::MAX));
+    job.write(scratch.layout())?;
+    let leading = Leading {
+        scratch: &scratch,
+        folder: &job.folder,
+        plan: plan(batches(&dataset, work.over(experiment).batch), sharing.workers),
+        max_restarts: experiment.max_restarts.0,
+        duty: |master, slot, scratch| Duty::Tasks { master, slot, scratch },
+    };
+    let skipped = leading.run(sharing, each)?;
+    Ok(Predicted { records: dataset.len() - skipped, skipped })
+}
 
-    let mut config = Config::new(folder.folder(), keys.token.to_hex(), workers as usize);
-    config.platform = PlatformKind::Served;
-    config.max_restarts = experiment.max_restarts.0;
-    config.mode = ModePlan::Tasks(plan);
-    let leader = Leader::start(config)?;
-    let master = leader.address.to_string();
-    let session = SessionOptions::of(&master, &keys);
-    let own = folder.folder().to_path_buf();
-    let processes = Processes::new(&job.folder, folder, workers)?;
-    let platform = LocalPlatform::start(processes.platform(session, move |role| {
-        let slot = if let Role::Worker(slot) = role { slot } else { 0 };
-        Duty::Tasks { master: master.clone(), slot, scratch: own.clone() }
-    }))?;
+/// Work in tasks, whatever it is.
+pub(crate) struct Leading<'a> {
+    /// What workers are told, and where they leave their parts.
+    pub(crate) scratch: &'a Scratch,
+    /// The folder that it is about.
+    pub(crate) folder: &'a Path,
+    pub(crate) plan: TaskPlan,
+    pub(crate) max_restarts: u64,
+    /// What a worker is started for: the master's address, its slot and the scratch folder.
+    pub(crate) duty: fn(String, u32, PathBuf) -> Duty,
+}
 
-    let folder = folder.folder();
-    let mut parts = Parts { folder, early: BTreeMap::new(), next: 0, skipped: 0 };
-    (sharing.watch)(TaskEvent::Planned(tasks));
-    let ended = follow(&leader, sharing, &mut parts, each);
-    // In any case: every process ends before the folder that they write to is removed.
-    platform.shutdown();
-    leader.end();
-    match ended? {
-        Some(Ending::Completed) if parts.next == tasks => {
-            let skipped = parts.skipped;
-            Ok(Predicted { records: dataset.len() - skipped, skipped })
+impl Leading<'_> {
+    /// Has all tasks done; `each` gets the files of the parts in the order of the tasks. Returns the records that were
+    /// skipped.
+    pub(crate) fn run(
+        self,
+        sharing: &mut Sharing<'_>,
+        each: &mut dyn FnMut(&Path) -> Result<(), Error>,
+    ) -> Result<u64, Error> {
+        let folder = self.scratch.layout();
+        let keys = ensure_keys(folder)?;
+        let tasks = self.plan.records.div_ceil(self.plan.size);
+        let workers = sharing.workers.min(tasks.try_into().unwrap_or(u32::MAX));
+        let mut config = Config::new(folder.folder(), keys.token.to_hex(), workers as usize);
+        config.platform = PlatformKind::Served;
+        config.max_restarts = self.max_restarts;
+        config.mode = ModePlan::Tasks(self.plan);
+        let leader = Leader::start(config)?;
+        let master = leader.address.to_string();
+        let session = SessionOptions::of(&master, &keys);
+        let (own, duty) = (folder.folder().to_path_buf(), self.duty);
+        let processes = Processes::new(self.folder, folder, workers)?;
+        let platform = LocalPlatform::start(processes.platform(session, move |role| {
+            let slot = if let LocalRole::Worker(slot) = role { slot } else { 0 };
+            duty(master.clone(), slot, own.clone())
+        }))?;
+
+        let folder = folder.folder();
+        let mut parts = Parts { folder, early: BTreeMap::new(), next: 0, skipped: 0 };
+        (sharing.watch)(TaskEvent::Planned(tasks));
+        let ended = follow(&leader, sharing, &mut parts, each);
+        // In any case: every process ends before the folder that they write to is removed.
+        platform.shutdown();
+        leader.end();
+        match ended? {
+            Some(Ending::Completed) if parts.next == tasks => Ok(parts.skipped),
+            Some(Ending::Completed) => {
+                let done = parts.next;
+                Err(Error::Failed(format!("only {done} of {tasks} tasks were reported")))
+            }
+            Some(Ending::Failed(reason)) => Err(Error::Failed(reason)),
+            Some(Ending::Interrupted) | None => Err(Error::Interrupted),
         }
-        Some(Ending::Completed) => {
-            let done = parts.next;
-            Err(Error::Failed(format!("only {done} of {tasks} tasks were reported")))
-        }
-        Some(Ending::Failed(reason)) => Err(Error::Failed(reason)),
-        Some(Ending::Interrupted) | None => Err(Error::Interrupted),
     }
 }
 

@@ -24,6 +24,7 @@ pub fn track(run: &RunLayout, also: &Tracking) -> Result<Vec<String>, Error> {
         (Some(own), Some(also)) => Some(Mlflow {
             uri: also.uri.clone(),
             experiment: also.experiment.clone().or_else(|| own.experiment.clone()),
+            checkpoint: also.checkpoint || own.checkpoint,
         }),
         (own, also) => also.clone().or_else(|| own.clone()),
     };

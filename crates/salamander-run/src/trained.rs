@@ -12,7 +12,7 @@ use salamander_core::status::State;
 use salamander_core::words::count;
 use salamander_data::{Dataset, Format};
 use salamander_files::{Durability, replace};
-use salamander_train::checkpoint::{Checkpoint, Store, Which};
+use salamander_train::checkpoint::{Checkpoint, CheckpointStore, Which};
 use salamander_train::device;
 use salamander_train::evaluate::BatchRange;
 use salamander_train::model::{Instance, Model, Models, Trained, Weights};
@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 use crate::Error;
 use crate::experiment::wrong;
 use crate::folder_status::FolderStatus;
-use crate::predict::{ClassNames, Output};
+use crate::predict::{ClassNames, PredictionOutput};
 use crate::tasks::{self, ModelUse, Sharing};
 
 /// A trained model, found but not loaded: its weights are read when it is used.
@@ -130,7 +130,7 @@ impl TrainedModel {
         let model = self.model()?;
         let files = self.found.trained().assets(model.assets())?;
         let (labels, classes) = (model.label_names(&files)?, model.class_names(&files)?);
-        let mut output = Output::create(out, ClassNames { labels, classes })?;
+        let mut output = PredictionOutput::create(out, ClassNames { labels, classes })?;
         let predicted = match sharing {
             None => self.predict(data, &mut |batch| output.write(&batch))?,
             Some(mut sharing) => {
@@ -214,10 +214,10 @@ impl TrainedFiles {
         let run = RunLayout::new(folder);
         let checkpoints = run.checkpoints();
         let (experiment, label, source) = if checkpoints.is_dir() {
-            if Store::list(&checkpoints)?.is_empty() {
+            if CheckpointStore::list(&checkpoints)?.is_empty() {
                 return Err(no_checkpoint(&run));
             }
-            let checkpoint = Store::find(&checkpoints, which)?;
+            let checkpoint = CheckpointStore::find(&checkpoints, which)?;
             let experiment = Experiment::parse(&checkpoint.experiment, &[])
                 .map_err(Error::broken(&checkpoint.path))?;
             let label = checkpoint.manifest.id.clone();

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use salamander_core::experiment::Experiment;
 use salamander_core::layout::{MODEL, RunLayout};
-use salamander_train::checkpoint::{Store, Which};
+use salamander_train::checkpoint::{CheckpointStore, Which};
 use serde_json::Value as Json;
 
 use crate::folder::find;
@@ -39,7 +39,7 @@ fn of_trial(trial: &str, name: Option<&str>, runs: &Path) -> Result<PathBuf, Str
     if let Some(name) = name {
         return Ok(run.checkpoints().join(name));
     }
-    let all = Store::list(&run.checkpoints());
+    let all = CheckpointStore::list(&run.checkpoints());
     let all = all.map_err(|error| format!("searcher.source_trial_id: {error}"))?;
     let absent = || format!("searcher.source_trial_id: {trial} has no checkpoint");
     Ok(run.checkpoints().join(&all.last().ok_or_else(absent)?.id))
@@ -69,7 +69,7 @@ fn with_weights(folder: &Path) -> Result<PathBuf, String> {
     let wrong = |reason: String| format!("searcher: the source {shown}: {reason}");
     let name = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let all = folder.parent().unwrap_or(Path::new(""));
-    Store::find(all, &Which::Id(name)).map_err(|error| wrong(error.to_string()))?;
+    CheckpointStore::find(all, &Which::Id(name)).map_err(|error| wrong(error.to_string()))?;
     let manifest = fs::read(folder.join("manifest.json")).unwrap_or_default();
     let manifest: Json = serde_json::from_slice(&manifest).unwrap_or_default();
     if manifest["tables"].as_object().is_some_and(|tables| !tables.is_empty()) {

@@ -6,7 +6,7 @@ use salamander_core::experiment::{
 use salamander_core::yaml::{Error, Node};
 
 use crate::scheduler::{
-    Adaptive, Bracket, Brackets, Divisor, Flat, Median, MedianRule, Pasha, Population,
+    Adaptive, Bracket, Brackets, Divisor, FlatScheduler, Median, MedianRule, Pasha, Population,
     PopulationRule, Scheduler, TrialCount, brackets, default_rungs, rung_lengths,
 };
 use crate::space::Space;
@@ -197,7 +197,7 @@ impl Method {
         let replaces = self.proposals != Proposals::Grid;
         let count = TrialCount::new(self.max_trials, self.concurrent, replaces);
         match &self.rule {
-            SchedulerRule::None => Box::new(Flat::new(self.longest(), count)),
+            SchedulerRule::None => Box::new(FlatScheduler::new(self.longest(), count)),
             SchedulerRule::Halving { form, divisor, brackets } => {
                 Box::new(Brackets::new(*form, *divisor, brackets))
             }

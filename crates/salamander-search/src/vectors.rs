@@ -281,3 +281,87 @@ fn in_fixed_order_arrival_changes_nothing() {
     assert!(outcomes.iter().all(|outcome| *outcome == outcomes[0]));
     assert_eq!(outcomes[0].len(), 12);
 }
+
+/// The brackets of a searcher, each as rungs, trials, trials at a time.
+fn shown_brackets(searcher: &str) -> Vec<(Vec<u64>, u64, u64)> {
+    let file = SearchFile::parse(&format!("searcher: {{metric: loss, {searcher}}}"), &[]);
+    let method = file.and_then(|file| file.method(1)).unwrap_or_else(|error| panic!("{error}"));
+    let crate::SchedulerRule::Halving { brackets, .. } = method.rule else { panic!("no brackets") };
+    let show = |b: &crate::Bracket| (b.rungs.clone(), b.max_trials, b.max_concurrent_trials);
+    brackets.iter().map(show).collect()
+}
+
+#[test]
+fn adaptive_brackets_in_all_modes() {
+    let of = |mode: &str, rest: &str| {
+        shown_brackets(&format!("name: adaptive_asha, mode: {mode}, divisor: 3, {rest}"))
+    };
+    // 3^4 = 81 <= 100 < 243 units and 3^3 = 27 <= 50 < 81 trials: four rungs. Weights 27/4, 9/3, 3/2, 1/1 are 12.25
+    // in sum: 50 trials are 27.55, 12.24, 6.12 and 4.08; one is left over.
+    let rest = "max_trials: 50, max_time: 100, max_concurrent_trials: 10";
+    let (four, three) = (vec![3, 11, 33, 100], vec![11, 33, 100]);
+    let (two, one) = (vec![33, 100], vec![100]);
+    assert_eq!(
+        of("conservative", rest),
+        [(four.clone(), 28, 3), (three.clone(), 12, 3), (two.clone(), 6, 2), (one, 4, 2)]
+    );
+    // Two to four rungs: weights are 11.25 in sum, trials 30, 13.33 and 6.67.
+    assert_eq!(of("standard", rest), [(four.clone(), 31, 4), (three, 13, 3), (two, 6, 3)]);
+    assert_eq!(of("aggressive", rest), [(four, 50, 10)]);
+    // Without a bound on trials at a time: as many as the last bracket has, or the divisor.
+    let free = "max_trials: 50, max_time: 100, max_concurrent_trials: 0";
+    let at_a_time: Vec<u64> = of("standard", free).into_iter().map(|bracket| bracket.2).collect();
+    assert_eq!(at_a_time, [6, 6, 6]);
+    // Brackets that the file names come in the order of their rungs; weights 3/2 and 1/1.
+    assert_eq!(
+        of("standard", "bracket_rungs: [1, 2], max_trials: 10, max_time: 9"),
+        [(vec![3, 9], 6, 8), (vec![9], 4, 8)]
+    );
+    // One trial has one rung.
+    assert_eq!(of("conservative", "max_trials: 1, max_time: 9"), [(vec![9], 1, 16)]);
+}
+
+#[test]
+fn trials_of_several_brackets_are_made_bracket_by_bracket_and_compared_within_theirs() {
+    // [1, 2, 4] with two trials, [2, 4] and [4] with one each.
+    let searcher = "name: adaptive_asha, mode: conservative, divisor: 2, max_trials: 4, max_time: 4, \
+                    max_concurrent_trials: 4";
+    // Trial 2 is second of two in the first bracket; trials 3 and 4 are alone in theirs, however bad.
+    assert_eq!(lengths(searcher, "2\n3\n50\n60\n"), [4, 1, 4, 4]);
+    assert_eq!(lengths(searcher, "2\n1\n50\n60\n"), [4, 4, 4, 4]);
+}
+
+#[test]
+fn rungs_of_the_same_length_are_passed_together() {
+    // max(2 / 64, 1), max(2 / 16, 1), max(2 / 4, 1), 2: one look at 1 is for three rungs.
+    let searcher = "name: async_halving, num_rungs: 4, divisor: 4, max_time: 2, max_trials: 3, \
+                    max_concurrent_trials: 3";
+    let ends = replayed(searcher, "2\n1\n3\n");
+    let shown: Vec<u64> = ends.iter().map(|(length, _)| *length).collect();
+    assert_eq!(shown, [2, 2, 1]);
+    assert_eq!(ends[2].1, "stopped at rung 1 of 4 at 1: place 3 of 3, the best 1 go on");
+    // In the promotion form they add up: 1, 2, 3, 5.
+    let promotion = format!("{searcher}, stop_once: false");
+    assert_eq!(shown_brackets(&promotion)[0].0, [1, 2, 3, 5]);
+}
+
+#[test]
+fn what_is_not_a_number_waits_for_ever_in_the_promotion_form() {
+    let searcher = format!("{HALVING}, max_trials: 4, max_concurrent_trials: 4, stop_once: false");
+    // Of two one goes on: the second, which is a number. Of four two: the third joins. At 3 the second is the better.
+    assert_eq!(lengths(&searcher, "NaN\n2\n3\nNaN\n"), [1, 7, 3, 1]);
+    let bigger = format!("{searcher}, smaller_is_better: false");
+    // The third is better than the second when it comes, also at 3.
+    assert_eq!(lengths(&bigger, "NaN\n2\n3\nNaN\n"), [1, 3, 7, 1]);
+}
+
+#[test]
+fn pairs_between_rungs_decide_nothing_and_later_ones_count_for_all_rungs_before() {
+    let searcher = format!("{HALVING}, max_trials: 3, max_concurrent_trials: 3, max_rungs: 5");
+    let searcher = searcher.replace("max_time: 4", "max_time: 16");
+    // Rungs at 4, 8, 16. Trial 1 is looked at 3 and 5: at 5 it stands in the first rung. Trial 2 comes at 4, before it,
+    // and trial 3 at 9 stands in two at once, the last of three in the first.
+    let ends = replayed(&searcher, "[[3, 1], [5, 2], [16, 2]]\n3\n[[9, 9]]\n");
+    let shown: Vec<u64> = ends.iter().map(|(length, _)| *length).collect();
+    assert_eq!(shown, [16, 16, 9]);
+}

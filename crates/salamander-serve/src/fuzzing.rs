@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use hyper::HeaderMap;
-use hyper::header::{CONTENT_ENCODING, HeaderValue};
+use hyper::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderValue};
 use prost::Message as _;
 use salamander_proto::inference::ModelInferRequest;
 
@@ -10,7 +10,7 @@ use crate::input::Input;
 use crate::{grpc, http};
 
 /// Reads the body of a request over REST as every address would. `choice` says how long its JSON is said to be, and
-/// whether it is compressed; returns how many records there were.
+/// whether it is compressed or a form; returns how many records there were.
 pub fn rest(choice: u16, body: &[u8]) -> usize {
     let mut headers = HeaderMap::new();
     let (length, packed) = (choice >> 2, choice & 3);
@@ -21,6 +21,9 @@ pub fn rest(choice: u16, body: &[u8]) -> usize {
         headers.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
     } else if packed == 2 {
         headers.insert(CONTENT_ENCODING, HeaderValue::from_static("deflate"));
+    } else if packed == 3 {
+        let form = HeaderValue::from_static("multipart/form-data; boundary=XX");
+        headers.insert(CONTENT_TYPE, form);
     }
     http::decode_all(&headers, Bytes::copy_from_slice(body)).iter().map(use_up).sum()
 }

@@ -8,6 +8,7 @@
 //! - `engine`: one owner thread per version of a model and what waits for it; [`Registry`]: models by name
 //! - `http`, `grpc`: REST and gRPC over the registry
 //! - [`server`]: connections, and their end; `progress`: readers that do not read; [`Client`]: the other side of them
+//! - `settings`: what clients change while a server runs
 //! - `fuzzing`: doors for the fuzz target; `page`: what a browser shows, and the description of the REST API
 
 mod client;
@@ -22,14 +23,15 @@ mod page;
 mod progress;
 mod refusal;
 pub mod server;
+mod settings;
 pub mod tensor;
 
-pub use client::{Client, ClientError, Question};
+pub use client::{Client, ClientError, ClientOptions, Question};
 pub use engine::{Batching, InferRequest, InferResponse, Registry};
 pub use input::Input;
 pub use model::{
     Decoded, Decoder, Failed, Loaded, Metadata, Model, Opener, Source, SourceToServe, TensorInfo,
 };
 pub use refusal::Refusal;
-pub use server::{AddressUse, Server, ServerOptions, Token};
+pub use server::{AddressUse, Server, ServerOptions, ServingToken};
 pub use tensor::{DataType, Tensor, Values};

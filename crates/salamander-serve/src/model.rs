@@ -42,6 +42,8 @@ pub struct Metadata {
 pub struct Decoded {
     /// How many records.
     pub rows: usize,
+    /// How many tokens their texts have together, where the model counts by them; 0 otherwise.
+    pub tokens: usize,
     /// What only the model knows.
     pub value: Box<dyn Any + Send>,
 }

@@ -29,11 +29,12 @@ use tonic::codegen::Service as _;
 use tracing::{debug, info, warn};
 
 use crate::engine::Registry;
-use crate::grpc::Grpc;
+use crate::grpc::{CountedBody, Grpc};
 use crate::http::{Api, BodyReader};
 use crate::page;
 use crate::progress::ProgressingStream;
 use crate::refusal::Refusal;
+use crate::settings::LiveSettings;
 
 /// Bytes of a stream that may be under way: tensors are large, and a small window makes them wait for each other.
 const STREAM_WINDOW: u32 = 4 << 20;
@@ -61,7 +62,7 @@ pub struct ServerOptions {
     /// How long requests in flight are waited for at the end.
     pub drain: Duration,
     /// What clients have to send as `Authorization: Bearer ..`; probes need none.
-    pub token: Option<Token>,
+    pub token: Option<ServingToken>,
     /// The certificate, for encrypted connections.
     pub tls: Option<Arc<TlsConfig>>,
     /// Whether each request is logged.
@@ -89,9 +90,9 @@ pub type TlsConfig = rustls::ServerConfig;
 
 /// A secret that clients share with the server; it is never shown.
 #[derive(Clone)]
-pub struct Token(String);
+pub struct ServingToken(String);
 
-impl Token {
+impl ServingToken {
     /// From its text, without the spaces and line ends that files have.
     pub fn new(text: &str) -> Result<Self, String> {
         let text = text.trim();
@@ -109,7 +110,7 @@ impl Token {
     }
 }
 
-impl std::fmt::Debug for Token {
+impl std::fmt::Debug for ServingToken {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Token(..)")
     }
@@ -129,6 +130,7 @@ pub struct Server {
     listeners: Vec<(TcpListener, Arc<Services>)>,
     registry: Registry,
     bodies: BodyReader,
+    settings: LiveSettings,
     options: ServerOptions,
 }
 
@@ -136,8 +138,8 @@ pub struct Server {
 struct Services {
     api: Api,
     grpc: Grpc,
-    token: Option<Token>,
-    access_log: bool,
+    token: Option<ServingToken>,
+    settings: LiveSettings,
 }
 
 impl Server {
@@ -155,7 +157,8 @@ impl Server {
     /// Listens on no address yet.
     pub fn new(registry: Registry, options: ServerOptions) -> Self {
         let bodies = BodyReader::new(options.body, options.bodies, options.idle);
-        Self { listeners: Vec::new(), registry, bodies, options }
+        let settings = LiveSettings::new(options.access_log);
+        Self { listeners: Vec::new(), registry, bodies, settings, options }
     }
 
     /// Listens on one more address; the port that it has.
@@ -167,15 +170,16 @@ impl Server {
         let listener = TcpListener::bind(address).await?;
         let (options, changes) = (&self.options, answers == AddressUse::All);
         let services = Services {
-            grpc: Grpc::new(self.registry.clone(), options.body, changes),
+            grpc: Grpc::new(self.registry.clone(), self.settings.clone(), options.body, changes),
             api: Api {
                 registry: self.registry.clone(),
                 bodies: self.bodies.clone(),
                 busy: options.busy_status,
+                settings: self.settings.clone(),
                 changes,
             },
             token: options.token.clone(),
-            access_log: options.access_log,
+            settings: self.settings.clone(),
         };
         let address = listener.local_addr()?;
         self.listeners.push((listener, Arc::new(services)));
@@ -297,7 +301,7 @@ where
 
 impl Services {
     async fn logged(&self, request: Request<Incoming>) -> Response<Body> {
-        if !self.access_log {
+        if !self.settings.logs_requests() {
             return self.answer(request).await;
         }
         let (since, method) = (Instant::now(), request.method().clone());
@@ -323,7 +327,13 @@ impl Services {
         }
         let service = request.uri().path().split('/').nth(1).unwrap_or_default();
         let answered = match service {
-            INFERENCE => self.grpc.inference.clone().call(request).await,
+            INFERENCE => {
+                let room = Arc::new(self.api.bodies.room());
+                let (mut parts, body) = request.into_parts();
+                parts.extensions.insert(Arc::clone(&room));
+                let request = Request::from_parts(parts, CountedBody::new(body, room));
+                self.grpc.inference.clone().call(request).await
+            }
             HEALTH => self.grpc.health.clone().call(request).await,
             other => {
                 Ok(Status::unimplemented(format!("there is no service \"{other}\"")).into_http())
@@ -375,11 +385,11 @@ mod tests {
 
     #[test]
     fn tokens_are_compared_whole_and_not_shown() {
-        let token = Token::new(" secret-word\n").expect("long enough");
+        let token = ServingToken::new(" secret-word\n").expect("long enough");
         assert!(token.is(b"secret-word"));
         assert!(!token.is(b"secret-wor") && !token.is(b"secret-words") && !token.is(b""));
         assert_eq!(format!("{token:?}"), "Token(..)");
-        assert!(Token::new("short").is_err());
+        assert!(ServingToken::new("short").is_err());
     }
 
     #[test]

@@ -2,6 +2,8 @@
 //! takes nearly all file descriptors that there are.
 #![allow(clippy::unwrap_used, reason = "a test that unwraps fails with a line number")]
 
+#[path = "serve/support.rs"]
+#[allow(dead_code, reason = "one test uses some of it")]
 mod support;
 
 use std::net::TcpStream;

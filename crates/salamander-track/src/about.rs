@@ -98,7 +98,7 @@ impl About {
 
 /// How a run ended.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Ended {
+pub struct TrackedEnd {
     /// `completed`, `failed` or `interrupted`.
     pub state: String,
     /// When, in seconds since 1970.
@@ -107,7 +107,7 @@ pub struct Ended {
     pub best: Option<(f64, u64)>,
 }
 
-impl Ended {
+impl TrackedEnd {
     /// Reads a run's summary, if it has ended.
     pub fn read(run: &RunLayout) -> Option<Self> {
         let summary: Value = read_json(&run.summary()).ok()?;

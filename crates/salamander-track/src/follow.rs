@@ -9,7 +9,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
 
-use crate::point::Point;
+use crate::point::LoggedPoint;
 
 /// Bytes that are read at a time.
 const PIECE: u64 = 1 << 20;
@@ -22,7 +22,7 @@ pub enum Found {
     /// The points that follow are those from the run's beginning.
     FromTheBeginning,
     /// The next point.
-    Point(Point),
+    Point(LoggedPoint),
 }
 
 /// A metrics file and how far it was read.
@@ -62,10 +62,10 @@ impl Follower {
         open.read += (&open.file).take(PIECE).read_to_end(&mut bytes)? as u64;
         let modified = open.modified;
         open.lines.feed(&bytes, |line| {
-            let point = std::str::from_utf8(line).ok().and_then(Point::parse);
+            let point = std::str::from_utf8(line).ok().and_then(LoggedPoint::parse);
             found.extend(point.map(|point| {
                 let time = point.time.or(Some(modified));
-                Found::Point(Point { time, ..point })
+                Found::Point(LoggedPoint { time, ..point })
             }));
         });
         Ok(found)

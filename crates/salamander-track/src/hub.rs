@@ -20,7 +20,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::about::{self, read_json};
-use crate::mlflow::Progress;
+use crate::mlflow::SendProgress;
 use crate::mlflow::state::random_name;
 
 /// How long a connection, and an answer, may take.
@@ -60,11 +60,11 @@ pub struct HubSender {
 #[derive(Deserialize)]
 struct Known {
     sees: bool,
-    files: BTreeMap<String, Sent>,
+    files: BTreeMap<String, SentFile>,
 }
 
 #[derive(Clone, Deserialize, PartialEq, Eq)]
-struct Sent {
+struct SentFile {
     stamp: String,
     length: u64,
 }
@@ -86,24 +86,24 @@ impl HubSender {
     }
 
     /// Does the next thing that is to be done. Once the run is `over`, the hub hears that, too.
-    pub async fn advance(&mut self, over: bool) -> Result<Progress, Error> {
+    pub async fn advance(&mut self, over: bool) -> Result<SendProgress, Error> {
         let known = match self.known.take() {
             Some(known) => known,
             None => self.begin().await?,
         };
         if known.sees {
             self.known = Some(known);
-            return Ok(Progress::UpToDate);
+            return Ok(SendProgress::UpToDate);
         }
         // Whatever goes wrong, the hub is asked again what it has.
         let (known, sent) = self.send_next(known).await?;
         self.known = Some(known);
         if sent {
             self.beat(false).await?;
-            return Ok(Progress::Sent);
+            return Ok(SendProgress::Sent);
         }
         self.beat(over).await?;
-        Ok(Progress::UpToDate)
+        Ok(SendProgress::UpToDate)
     }
 
     async fn begin(&self) -> Result<Known, Error> {
@@ -126,7 +126,7 @@ impl HubSender {
                 .append_pair("offset", &part.offset.to_string());
             let length = part.offset + part.bytes.len() as u64;
             self.send(Method::PUT, url, "application/octet-stream", part.bytes).await?;
-            known.files.insert(path, Sent { stamp: part.stamp, length });
+            known.files.insert(path, SentFile { stamp: part.stamp, length });
             return Ok((known, true));
         }
         Ok((known, false))
@@ -183,14 +183,18 @@ impl HubSender {
 }
 
 /// A part of a file that is to be sent.
-struct Part {
+struct FilePart {
     stamp: String,
     offset: u64,
     bytes: Vec<u8>,
 }
 
 /// What a hub does not have of a file: the next piece of one that is appended to, or all of one that is replaced.
-fn next_part(run: &RunLayout, path: &str, sent: Option<&Sent>) -> Result<Option<Part>, Error> {
+fn next_part(
+    run: &RunLayout,
+    path: &str,
+    sent: Option<&SentFile>,
+) -> Result<Option<FilePart>, Error> {
     let place = run.file(path);
     let failed = |error| Error::Folder(about::Error::file(&place)(error));
     let mut file = match File::open(&place) {
@@ -203,7 +207,7 @@ fn next_part(run: &RunLayout, path: &str, sent: Option<&Sent>) -> Result<Option<
         file.take(PIECE).read_to_end(&mut bytes).map_err(failed)?;
         let stamp = format!("{:08x}-{}", crc32fast::hash(&bytes), bytes.len());
         let is_new = sent.is_none_or(|sent| sent.stamp != stamp);
-        return Ok(is_new.then_some(Part { stamp, offset: 0, bytes }));
+        return Ok(is_new.then_some(FilePart { stamp, offset: 0, bytes }));
     }
     let about = file.metadata().map_err(failed)?;
     let stamp = format!("{}-{}", about.dev(), about.ino());
@@ -221,7 +225,7 @@ fn next_part(run: &RunLayout, path: &str, sent: Option<&Sent>) -> Result<Option<
     file.seek(SeekFrom::Start(offset))
         .and_then(|_| file.take(PIECE).read_to_end(&mut bytes))
         .map_err(failed)?;
-    Ok(Some(Part { stamp, offset, bytes }))
+    Ok(Some(FilePart { stamp, offset, bytes }))
 }
 
 /// The files of a run, and of its trials, that a hub is told of, as they are there now; those that say what the others

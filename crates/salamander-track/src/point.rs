@@ -4,9 +4,9 @@ use serde_json::{Map, Value};
 
 /// Values that were measured together.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Point {
+pub struct LoggedPoint {
     /// Whether it is a step, an epoch's end, or a validation within an epoch.
-    pub kind: Kind,
+    pub kind: PointKind,
     /// Steps done in all.
     pub step: u64,
     /// Seconds since 1970, where the line tells.
@@ -17,7 +17,7 @@ pub struct Point {
 
 /// What a line is about. The order is that of lines of the same step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Kind {
+pub enum PointKind {
     /// A step.
     Step,
     /// A validation within an epoch.
@@ -26,13 +26,13 @@ pub enum Kind {
     Epoch,
 }
 
-impl Point {
+impl LoggedPoint {
     /// Reads a line; nothing if it is none, as the last one of a killed process.
     ///
     /// ```
-    /// use salamander_track::point::Point;
+    /// use salamander_track::point::LoggedPoint;
     ///
-    /// let point = Point::parse(r#"{"kind":"step","steps":3,"time":9.5,"loss":0.25}"#).expect("a line");
+    /// let point = LoggedPoint::parse(r#"{"kind":"step","steps":3,"time":9.5,"loss":0.25}"#).expect("a line");
     /// assert_eq!((point.step, point.time), (3, Some(9.5)));
     /// assert_eq!(point.values, [("loss".to_string(), 0.25)]);
     /// ```
@@ -41,10 +41,13 @@ impl Point {
         let step = line["steps"].as_u64()?;
         let time = line["time"].as_f64();
         let (kind, values) = match line["kind"].as_str()? {
-            "step" => (Kind::Step, step_values(&line)),
+            "step" => (PointKind::Step, step_values(&line)),
             "epoch" => {
                 let complete = line["complete"].as_bool().unwrap_or(true);
-                (if complete { Kind::Epoch } else { Kind::Validation }, epoch_values(&line))
+                (
+                    if complete { PointKind::Epoch } else { PointKind::Validation },
+                    epoch_values(&line),
+                )
             }
             _ => return None,
         };
@@ -81,8 +84,8 @@ mod tests {
 
     #[test]
     fn lines_become_values_with_names() {
-        let check = |line: &str, kind: Kind, expected: &[(&str, f64)]| {
-            let point = Point::parse(line).expect("a line");
+        let check = |line: &str, kind: PointKind, expected: &[(&str, f64)]| {
+            let point = LoggedPoint::parse(line).expect("a line");
             assert_eq!(point.kind, kind);
             let values: Vec<(&str, f64)> =
                 point.values.iter().map(|(name, value)| (name.as_str(), *value)).collect();
@@ -90,28 +93,28 @@ mod tests {
         };
         check(
             r#"{"kind":"step","steps":1,"loss":null,"learning_rate":0.1,"gradient_norm":null}"#,
-            Kind::Step,
+            PointKind::Step,
             &[("loss", f64::NAN), ("learning_rate", 0.1)],
         );
         check(
             r#"{"kind":"step","steps":1,"loss":0,"skipped":true,"loss_scale":2}"#,
-            Kind::Step,
+            PointKind::Step,
             &[("loss_scale", 2.0)],
         );
         check(
             r#"{"kind":"epoch","steps":9,"complete":true,"training":{"loss":1},"validation":{"accuracy":null}}"#,
-            Kind::Epoch,
+            PointKind::Epoch,
             &[("training/loss", 1.0), ("validation/accuracy", f64::NAN)],
         );
         check(
             r#"{"kind":"epoch","steps":9,"complete":false,"training":{},"validation":null}"#,
-            Kind::Validation,
+            PointKind::Validation,
             &[],
         );
         for wrong in
             ["", "{", "[]", "{\"steps\":1}", "{\"kind\":\"step\"}", "{\"kind\":\"x\",\"steps\":1}"]
         {
-            assert_eq!(Point::parse(wrong), None, "{wrong}");
+            assert_eq!(LoggedPoint::parse(wrong), None, "{wrong}");
         }
     }
 }

@@ -9,7 +9,7 @@ use salamander_core::layout::RunLayout;
 
 use crate::about::About;
 use crate::hub::{self, HubSender, is_trial};
-use crate::mlflow::{Progress, Sender};
+use crate::mlflow::{self, SendProgress, Sender};
 use crate::tensorboard::EventFiles;
 
 /// How often the metrics file is looked at.
@@ -30,7 +30,7 @@ pub struct Sinks {
 
 impl From<&Tracking> for Sinks {
     fn from(tracking: &Tracking) -> Self {
-        let Tracking { tensorboard, mlflow, hub } = tracking.clone();
+        let Tracking { tensorboard, mlflow, hub, .. } = tracking.clone();
         Self { tensorboard, mlflow, hub }
     }
 }
@@ -53,18 +53,18 @@ impl Default for Patience {
 
 /// The sinks of a run. Dropping it ends them, without another word to anybody.
 pub struct Tracker {
-    shared: Arc<Shared>,
+    shared: Arc<TrackerShared>,
     threads: Vec<JoinHandle<Option<String>>>,
 }
 
 #[derive(Default)]
-struct Shared {
-    stage: Mutex<Stage>,
+struct TrackerShared {
+    stage: Mutex<TrackerStage>,
     changed: Condvar,
 }
 
 #[derive(Clone, Copy, Default)]
-enum Stage {
+enum TrackerStage {
     #[default]
     Going,
     /// The run is over and has summed up.
@@ -73,12 +73,12 @@ enum Stage {
     Dropped,
 }
 
-impl Shared {
-    fn stage(&self) -> Stage {
+impl TrackerShared {
+    fn stage(&self) -> TrackerStage {
         *self.stage.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn set(&self, stage: Stage) {
+    fn set(&self, stage: TrackerStage) {
         *self.stage.lock().unwrap_or_else(PoisonError::into_inner) = stage;
         self.changed.notify_all();
     }
@@ -86,11 +86,11 @@ impl Shared {
     /// Waits for this time, or until the stage is another one.
     fn pause(&self, time: Duration) {
         let stage = self.stage.lock().unwrap_or_else(PoisonError::into_inner);
-        let going = |stage: &mut Stage| matches!(stage, Stage::Going);
-        let _ = if matches!(*stage, Stage::Going) {
+        let going = |stage: &mut TrackerStage| matches!(stage, TrackerStage::Going);
+        let _ = if matches!(*stage, TrackerStage::Going) {
             self.changed.wait_timeout_while(stage, time, going).map(drop)
         } else {
-            let dropped = |stage: &mut Stage| !matches!(stage, Stage::Dropped);
+            let dropped = |stage: &mut TrackerStage| !matches!(stage, TrackerStage::Dropped);
             self.changed.wait_timeout_while(stage, time, dropped).map(drop)
         };
     }
@@ -100,7 +100,7 @@ impl Tracker {
     /// Begins to tell of a run. What is wrong with a sink is told in the log and at the end: it is no reason not to
     /// train.
     pub fn start(run: &RunLayout, sinks: &Sinks) -> Self {
-        let shared = Arc::new(Shared::default());
+        let shared = Arc::new(TrackerShared::default());
         let mut tracker = Self { shared, threads: Vec::new() };
         if sinks.tensorboard {
             let (own, shared) = (run.clone(), Arc::clone(&tracker.shared));
@@ -121,7 +121,7 @@ impl Tracker {
     /// The run is over and its summary is written: what is left is written and sent, as long as patience lasts.
     /// Returns what people should know.
     pub fn finish(mut self, patience: Patience) -> Vec<String> {
-        self.shared.set(Stage::Over { since: Instant::now(), patience });
+        self.shared.set(TrackerStage::Over { since: Instant::now(), patience });
         self.threads.drain(..).filter_map(|thread| thread.join().ok().flatten()).collect()
     }
 
@@ -135,7 +135,7 @@ impl Tracker {
 
 impl Drop for Tracker {
     fn drop(&mut self) {
-        self.shared.set(Stage::Dropped);
+        self.shared.set(TrackerStage::Dropped);
         for thread in self.threads.drain(..) {
             let _ = thread.join();
         }
@@ -143,7 +143,7 @@ impl Drop for Tracker {
 }
 
 /// Writes events to the end of the run; returns what went wrong.
-fn write_events(run: &RunLayout, shared: &Shared) -> Option<String> {
+fn write_events(run: &RunLayout, shared: &TrackerShared) -> Option<String> {
     let failed = |error: crate::about::Error| {
         tracing::warn!(%error, "TensorBoard's files are not written any more");
         Some(format!("TensorBoard's files are not complete: {error}"))
@@ -157,108 +157,85 @@ fn write_events(run: &RunLayout, shared: &Shared) -> Option<String> {
     let mut files = EventFiles::new(run, about);
     loop {
         let stage = shared.stage();
-        if let Err(error) = files.advance(matches!(stage, Stage::Over { .. })) {
+        if let Err(error) = files.advance(matches!(stage, TrackerStage::Over { .. })) {
             return failed(error);
         }
         match stage {
-            Stage::Going => shared.pause(LOOK),
-            Stage::Over { .. } | Stage::Dropped => return None,
+            TrackerStage::Going => shared.pause(LOOK),
+            TrackerStage::Over { .. } | TrackerStage::Dropped => return None,
         }
     }
 }
 
 /// Tells a server to the end of the run; returns what is left.
-fn tell_mlflow(run: &RunLayout, mlflow: &Mlflow, shared: &Shared) -> Option<String> {
-    let failed = |reason: &dyn std::fmt::Display| {
-        let note = format!(
-            "MLflow at {} has not heard everything: {reason}; nothing is lost, `salamander track {}` sends the rest",
-            mlflow.uri,
-            run.folder().display()
-        );
-        Some(note)
-    };
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = match runtime {
-        Ok(runtime) => runtime,
-        Err(error) => return failed(&error),
-    };
-    let made = About::read(run).map_err(Into::into);
-    let mut sender = match made.and_then(|about| Sender::new(run, about, mlflow)) {
-        Ok(sender) => sender,
-        Err(error) => return failed(&error),
-    };
-    let mut talk = Talk { shared, heard: Instant::now(), reason: None, pause: PAUSES.0 };
-    loop {
-        let stage = shared.stage();
-        let over = matches!(stage, Stage::Over { .. });
-        let step = runtime.block_on(talk.patiently(sender.advance(over)));
-        match step {
-            None => return failed(&talk.reason()),
-            Some(Ok(progress)) => {
-                talk.heard();
-                match (progress, stage) {
-                    (Progress::Sent, _) => {}
-                    (Progress::UpToDate, Stage::Going) => shared.pause(LOOK),
-                    (Progress::UpToDate, _) => {
-                        let refused = sender.refused();
-                        return (!refused.is_empty()).then(|| {
-                            format!("MLflow at {} has refused: {}", mlflow.uri, refused.join("; "))
-                        });
-                    }
-                }
-            }
-            // Of the disk, which may have room again.
-            Some(Err(error))
-                if error.passes() || matches!(error, crate::mlflow::Error::Folder(_)) =>
-            {
-                talk.failed("MLflow", &error);
-            }
-            Some(Err(error)) => return failed(&error),
-        }
+fn tell_mlflow(run: &RunLayout, mlflow: &Mlflow, shared: &TrackerShared) -> Option<String> {
+    let made = About::read(run).map_err(mlflow::Error::from);
+    let made = made.and_then(|about| Sender::new(run, about, mlflow));
+    let told = made.map_err(|error| error.to_string()).and_then(|mut sender| {
+        // The disk may have room again.
+        let passes = |error: &_| match error {
+            mlflow::Error::Folder(_) => true,
+            error => error.passes(),
+        };
+        tell(shared, "MLflow", passes, async |over| sender.advance(over).await)?;
+        Ok(sender.refused().join("; "))
+    });
+    let who = format!("MLflow at {}", mlflow.uri);
+    match told {
+        Ok(refused) => (!refused.is_empty()).then(|| format!("{who} has refused: {refused}")),
+        Err(reason) => Some(not_heard(&who, &reason, run)),
     }
 }
 
 /// Tells a hub to the end of the run; returns what is left.
-fn tell_hub(run: &RunLayout, url: &str, shared: &Shared) -> Option<String> {
-    let failed = |reason: &dyn std::fmt::Display| {
-        Some(format!(
-            "the hub at {url} has not heard everything: {reason}; nothing is lost, `salamander track {}` sends the \
-             rest",
-            run.folder().display()
-        ))
-    };
+fn tell_hub(run: &RunLayout, url: &str, shared: &TrackerShared) -> Option<String> {
+    let made = HubSender::new(run, url).map_err(|error| error.to_string());
+    let told = made.and_then(|mut sender| {
+        let passes = |error: &_| !matches!(error, hub::Error::Refused(_));
+        tell(shared, "the hub", passes, async |over| sender.advance(over).await)
+    });
+    told.err().map(|reason| not_heard(&format!("the hub at {url}"), &reason, run))
+}
+
+fn not_heard(who: &str, reason: &str, run: &RunLayout) -> String {
+    format!(
+        "{who} has not heard everything: {reason}; nothing is lost, `salamander track {}` sends the rest",
+        run.folder().display()
+    )
+}
+
+/// Sends what there is until the run is over and everything was sent, or says why not.
+fn tell<E: std::fmt::Display>(
+    shared: &TrackerShared,
+    who: &str,
+    passes: impl Fn(&E) -> bool,
+    mut advance: impl AsyncFnMut(bool) -> Result<SendProgress, E>,
+) -> Result<(), String> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = match runtime {
-        Ok(runtime) => runtime,
-        Err(error) => return failed(&error),
-    };
-    let mut sender = match HubSender::new(run, url) {
-        Ok(sender) => sender,
-        Err(error) => return failed(&error),
-    };
+    let runtime = runtime.map_err(|error| error.to_string())?;
     let mut talk = Talk { shared, heard: Instant::now(), reason: None, pause: PAUSES.0 };
     loop {
         let stage = shared.stage();
-        let over = matches!(stage, Stage::Over { .. });
-        match runtime.block_on(talk.patiently(sender.advance(over))) {
-            None => return failed(&talk.reason()),
+        let over = matches!(stage, TrackerStage::Over { .. });
+        match runtime.block_on(talk.patiently(advance(over))) {
+            None => return Err(talk.reason()),
             Some(Ok(progress)) => {
                 talk.heard();
                 match (progress, stage) {
-                    (Progress::Sent, _) => {}
-                    (Progress::UpToDate, Stage::Going) => shared.pause(LOOK),
-                    (Progress::UpToDate, _) => return None,
+                    (SendProgress::Sent, _) => {}
+                    (SendProgress::UpToDate, TrackerStage::Going) => shared.pause(LOOK),
+                    (SendProgress::UpToDate, _) => return Ok(()),
                 }
             }
-            Some(Err(error @ hub::Error::Refused(_))) => return failed(&error),
-            Some(Err(error)) => talk.failed("the hub", &error),
+            Some(Err(error)) if passes(&error) => talk.failed(who, &error),
+            Some(Err(error)) => return Err(error.to_string()),
         }
     }
 }
 
 /// How a talk with a server goes.
 struct Talk<'a> {
-    shared: &'a Shared,
+    shared: &'a TrackerShared,
     /// When it was heard of last.
     heard: Instant,
     reason: Option<String>,
@@ -285,9 +262,9 @@ impl Talk<'_> {
     /// How much longer the run's end waits; nothing while the run goes on.
     fn left(&self) -> Option<Duration> {
         match self.shared.stage() {
-            Stage::Going => None,
-            Stage::Dropped => Some(Duration::ZERO),
-            Stage::Over { since, patience } => {
+            TrackerStage::Going => None,
+            TrackerStage::Dropped => Some(Duration::ZERO),
+            TrackerStage::Over { since, patience } => {
                 // Who has answered so far is slow rather than away.
                 let silent = patience.silent * if self.reason.is_none() { 4 } else { 1 };
                 let silent = silent.saturating_sub(self.heard.max(since).elapsed());

@@ -7,9 +7,11 @@
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use salamander_core::asynchronous::Lineage;
 use salamander_core::elastic::{Ending, Work};
+use salamander_core::progress::StepCount;
 use salamander_core::report::EndReport;
 use salamander_net::Fold;
 pub(crate) use salamander_proto::client::TrainedOn;
@@ -67,8 +69,17 @@ pub(crate) struct Entered {
     pub moves: Option<Lineage>,
 }
 
+impl Entered {
+    /// The first generation: everybody holds the state, which is that of the beginning.
+    pub(crate) fn first(place: Place) -> Self {
+        let rows = Lineage::default();
+        Self { place, begin: Begin::Keep, transfer: None, rows, moves: None }
+    }
+}
+
 /// What the trainer needs from the other members. [`Error::Broken`] means that the generation is over: the trainer
-/// drops what is not committed and enters the next one. Who has nobody to tell leaves out what is only told.
+/// drops what is not committed and enters the next one. Who has nobody to tell leaves out what is only told, and who is
+/// in one generation from begin to end leaves out how states come and go.
 pub(crate) trait Exchange: Send {
     /// Tells what this member trains on, before it takes part in anything.
     fn introduce(&mut self, _data: &mut dyn FnMut() -> TrainedOn) {}
@@ -81,12 +92,18 @@ pub(crate) trait Exchange: Send {
     /// Waits until this member takes part in a generation.
     fn enter(&mut self) -> Result<Entered, Error>;
     /// The source's bytes, at every member.
-    fn transfer(&mut self, source: usize, state: Vec<u8>) -> Result<Vec<u8>, Error>;
+    fn transfer(&mut self, _source: usize, state: Vec<u8>) -> Result<Vec<u8>, Error> {
+        Ok(state)
+    }
     /// The state that has arrived is about to take the place of this member's own. Until the guard is dropped it
     /// promises nothing; if it has not adopted a state by then, it has none.
-    fn replace(&mut self) -> Result<Applying, Error>;
+    fn replace(&mut self) -> Result<Applying, Error> {
+        Ok(Applying::unwatched())
+    }
     /// This member holds the generation's state; the digest is that of the transferred bytes.
-    fn adopt(&mut self, digest: u64) -> Result<(), Error>;
+    fn adopt(&mut self, _digest: u64) -> Result<(), Error> {
+        Ok(())
+    }
     /// Everybody's bytes, in the order of ranks.
     fn gather(&mut self, side: &[u8]) -> Result<Vec<Vec<u8>>, Error>;
     /// The sum of everybody's parts, of `len` values each, in the order of the fold: the same bits at every member, and
@@ -99,25 +116,38 @@ pub(crate) trait Exchange: Send {
     ) -> Result<&[f32], Error>;
     /// Makes the exchange count, unless the generation is over. What it gave is applied right after; when the guard is
     /// dropped it is in the state.
-    fn commit(&mut self, digest: u64) -> Result<Applying, Error>;
+    fn commit(&mut self, _digest: u64) -> Result<Applying, Error> {
+        Ok(Applying::unwatched())
+    }
     /// The rows of tables are where the generation moves them to.
     fn moved(&mut self) {}
     /// The rows of tables cannot be reached: the generation is over for this member, and the master is told.
     fn give_up(&mut self, _reason: &str) {}
     /// What this member does from now on, and how many records it computed since it last said so.
     fn working(&mut self, _work: Work, _records: u64) {}
+    /// So much of the time that it computed was spent on waiting for records.
+    fn waited(&mut self, _time: Duration) {}
     /// Whether an early end of the run was asked for.
     fn wants_stop(&self) -> bool;
     /// Whether a checkpoint was asked for, once.
     fn wants_save(&mut self) -> bool {
         false
     }
+    /// Waits until the generation is over: a server leaves once the checkpoint that was asked for counts. `saved` says
+    /// that this member has written it.
+    fn hold(&mut self, _saved: bool) -> Result<(), Error> {
+        Ok(())
+    }
     /// The name of a checkpoint of the state that all members hold.
-    fn checkpoint_id(&mut self, steps: u64) -> String;
+    fn checkpoint_id(&mut self, steps: StepCount) -> String {
+        crate::checkpoint::id(steps)
+    }
     /// The checkpoint with this id is on disk.
     fn wrote(&mut self, _id: &str) {}
     /// The last state is reached and all members hold it.
-    fn conclude(&mut self, ending: Ending, report: EndReport) -> Result<(), Error>;
+    fn conclude(&mut self, _ending: Ending, _report: EndReport) -> Result<(), Error> {
+        Ok(())
+    }
     /// This member cannot go on; nor can the run if data or model are wrong, which no other worker can mend.
     fn failed(&mut self, _error: &Error) {}
 }
@@ -168,25 +198,7 @@ impl Exchange for Alone {
     }
 
     fn enter(&mut self) -> Result<Entered, Error> {
-        Ok(Entered {
-            place: Place::ALONE,
-            begin: Begin::Keep,
-            transfer: None,
-            rows: Lineage::default(),
-            moves: None,
-        })
-    }
-
-    fn transfer(&mut self, _source: usize, state: Vec<u8>) -> Result<Vec<u8>, Error> {
-        Ok(state)
-    }
-
-    fn replace(&mut self) -> Result<Applying, Error> {
-        Ok(Applying::unwatched())
-    }
-
-    fn adopt(&mut self, _digest: u64) -> Result<(), Error> {
-        Ok(())
+        Ok(Entered::first(Place::ALONE))
     }
 
     fn gather(&mut self, side: &[u8]) -> Result<Vec<Vec<u8>>, Error> {
@@ -206,20 +218,8 @@ impl Exchange for Alone {
         Ok(&self.bucket)
     }
 
-    fn commit(&mut self, _digest: u64) -> Result<Applying, Error> {
-        Ok(Applying::unwatched())
-    }
-
     fn wants_stop(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
-    }
-
-    fn checkpoint_id(&mut self, steps: u64) -> String {
-        crate::checkpoint::id(steps)
-    }
-
-    fn conclude(&mut self, _ending: Ending, _report: EndReport) -> Result<(), Error> {
-        Ok(())
     }
 }
 

@@ -19,7 +19,7 @@ use burn::tensor::{Device, Tensor};
 use salamander_core::experiment::Clip;
 use salamander_kernels::ops::is_gpu;
 
-pub use bucket::{BucketSum, Part};
+pub use bucket::{BucketPart, BucketSum};
 
 use crate::Error;
 use crate::params::keep_path;

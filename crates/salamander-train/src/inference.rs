@@ -35,12 +35,18 @@ pub struct Examples {
     /// A `Vec` of the model's examples.
     examples: Box<dyn Any + Send>,
     records: usize,
+    tokens: usize,
 }
 
 impl Examples {
     /// How many.
     pub fn records(&self) -> usize {
         self.records
+    }
+
+    /// How many tokens their texts have together; see [`Example::tokens`].
+    pub fn tokens(&self) -> usize {
+        self.tokens
     }
 }
 
@@ -85,7 +91,7 @@ impl<E: Example> RecordDecoder for ExampleDecoder<E> {
     }
 
     fn empty(&self) -> Examples {
-        Examples { examples: Box::new(Vec::<E>::new()), records: 0 }
+        Examples { examples: Box::new(Vec::<E>::new()), records: 0, tokens: 0 }
     }
 
     fn push(&self, row: &Row<'_>, to: &mut Examples) -> Result<(), DecodeError> {
@@ -93,8 +99,9 @@ impl<E: Example> RecordDecoder for ExampleDecoder<E> {
         let Some(examples) = to.examples.downcast_mut::<Vec<E>>() else {
             return Err(DecodeError::new("", "the examples are of another model"));
         };
-        examples.push(example);
+        to.tokens += example.tokens();
         to.records += 1;
+        examples.push(example);
         Ok(())
     }
 }
@@ -165,11 +172,12 @@ impl Answers {
 }
 
 /// Examples as they were before they were put together.
-fn cut<E: Send + 'static>(mut all: Vec<E>, counts: &[usize]) -> Vec<Examples> {
+fn cut<E: Example>(mut all: Vec<E>, counts: &[usize]) -> Vec<Examples> {
     let own = |count: &usize| {
         let rest = all.split_off((*count).min(all.len()));
         let own = std::mem::replace(&mut all, rest);
-        Examples { records: own.len(), examples: Box::new(own) }
+        let tokens = own.iter().map(Example::tokens).sum();
+        Examples { records: own.len(), tokens, examples: Box::new(own) }
     };
     counts.iter().map(own).collect()
 }

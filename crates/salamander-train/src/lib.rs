@@ -16,6 +16,7 @@
 //! - `preflight`: a model tried on one record before a run; `caught`: its panics as errors
 //! - [`evaluate`], [`predict`]: a trained model on other data; [`inference`]: one that is asked
 //! - [`checkpoint`]: what is kept; [`weights`]: import and export; [`params`]: parameters by path
+//! - [`profile`]: where a process's time goes
 //! - [`model`]: models by name, without their types; [`device`]: devices by name; [`threads`]: who computes
 
 mod arithmetic;
@@ -43,6 +44,7 @@ mod output;
 pub mod params;
 pub mod predict;
 mod preflight;
+pub mod profile;
 pub mod step;
 pub mod table;
 mod tables;

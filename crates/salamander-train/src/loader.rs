@@ -53,7 +53,7 @@ const AHEAD: usize = 4;
 
 /// What to load: a slice of an epoch's order.
 #[derive(Clone, Debug)]
-pub struct Job {
+pub struct LoadJob {
     /// The micro-batch and its positions.
     pub slice: Slice,
     /// The epoch's order.
@@ -77,9 +77,9 @@ pub(crate) fn steps(
     order: Order,
     epoch: u64,
     steps: Range<u64>,
-) -> impl Iterator<Item = Job> {
+) -> impl Iterator<Item = LoadJob> {
     let slices = steps.flat_map(move |step| plan.micro_batches(epoch, step, 1));
-    slices.map(move |slice| Job { slice, order })
+    slices.map(move |slice| LoadJob { slice, order })
 }
 
 /// How to load.
@@ -149,7 +149,7 @@ impl<B: Send + 'static> Loader<B> {
     /// Starts to load the jobs; they come out in their order, whichever thread is done first.
     pub fn start<E: Example<Batch = B>>(
         dataset: Arc<Dataset>,
-        jobs: impl Iterator<Item = Job> + Send + 'static,
+        jobs: impl Iterator<Item = LoadJob> + Send + 'static,
         options: LoaderOptions,
     ) -> Result<Self, Error> {
         let (sender, receiver) = sync_channel(AHEAD);
@@ -182,7 +182,7 @@ impl<B> Iterator for Loader<B> {
 
 fn run<E: Example>(
     dataset: &Dataset,
-    queue: &Mutex<impl Iterator<Item = (Job, u64)>>,
+    queue: &Mutex<impl Iterator<Item = (LoadJob, u64)>>,
     options: &LoaderOptions,
     sender: &SyncSender<Done<E::Batch>>,
 ) {
@@ -200,7 +200,7 @@ fn run<E: Example>(
     }
 }
 
-fn panicked(job: &Job, panic: &(dyn Any + Send)) -> Error {
+fn panicked(job: &LoadJob, panic: &(dyn Any + Send)) -> Error {
     let text = panic_text(panic).unwrap_or("no message");
     let MicroBatch { epoch, step, k } = job.slice.name;
     Error::Invalid(format!(
@@ -211,7 +211,7 @@ fn panicked(job: &Job, panic: &(dyn Any + Send)) -> Error {
 /// Loads one micro-batch on the calling thread.
 pub fn load<E: Example>(
     dataset: &Dataset,
-    job: &Job,
+    job: &LoadJob,
     options: &LoaderOptions,
 ) -> Result<Loaded<E::Batch>, Error> {
     let Slice { name, positions } = job.slice.clone();
@@ -383,7 +383,7 @@ mod tests {
             augment: None,
             threads: 1,
         };
-        let jobs = jobs.map(move |slice| Job { slice, order });
+        let jobs = jobs.map(move |slice| LoadJob { slice, order });
         let mut loader = Loader::start::<Clumsy>(Arc::new(dataset), jobs, options).expect("starts");
         let error = loader.next().expect("an answer").err().expect("an error").to_string();
         assert_eq!(error, "loading micro-batch 0 of step 0 in epoch 0 panicked: slipped");

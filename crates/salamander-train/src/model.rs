@@ -41,7 +41,7 @@
 //!     stop: Default::default(),
 //! };
 //! let outcome = models.find(Some("net"))?.train(setup, None, Vec::new())?;
-//! assert_eq!(outcome.progress.steps, 18);
+//! assert_eq!(outcome.progress.steps.0, 18);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
@@ -70,6 +70,7 @@ use crate::example::{AssetFiles, AssetSpec, Assets, Example};
 use crate::exchange::Alone;
 use crate::inference::{Answers, Examples, NotAnswered, RecordDecoder};
 use crate::predict::TakePredictions;
+use crate::profile::Profiler;
 use crate::tables::{FileRows, LocalRows, Opened, RowSource, Tables};
 use crate::trainer::{Outcome, Setup, Trainer};
 use crate::trial::{BuildError, DataPaths, Trial};
@@ -275,17 +276,21 @@ impl<T: Trial> Model for ModelEntry<T> {
         resume: Option<Checkpoint>,
         callbacks: Vec<Box<dyn Callback>>,
     ) -> Result<Outcome, Error> {
-        let alone = Alone::new(Arc::clone(&setup.stop));
+        let (alone, folder) = (Alone::new(Arc::clone(&setup.stop)), setup.folder.clone());
         let mut trainer = Trainer::<T>::new(setup, Box::new(alone), callbacks)?;
         if let Some(checkpoint) = resume {
             trainer.resume(checkpoint)?;
         }
+        let _profiler = Profiler::start(&folder, "trainer", Arc::clone(&trainer.work));
         trainer.run()
     }
 
     fn take_part(&self, setup: Setup, membership: Membership) -> Result<Outcome, Error> {
-        let Membership { exchange, reports, .. } = membership;
-        Trainer::<T>::new(setup, exchange, vec![reports])?.run()
+        let Membership { exchange, callbacks, process, .. } = membership;
+        let folder = setup.folder.clone();
+        let trainer = Trainer::<T>::new(setup, exchange, callbacks)?;
+        let _profiler = Profiler::start(&folder, &process, Arc::clone(&trainer.work));
+        trainer.run()
     }
 
     fn train_asynchronously(

@@ -228,20 +228,20 @@ mod tests {
     use super::*;
 
     #[derive(Module, Debug)]
-    struct Net {
+    struct ParamsNet {
         fc: Linear,
         norm: BatchNorm,
     }
 
-    fn net() -> Net {
+    fn net() -> ParamsNet {
         let device = Device::flex().autodiff();
-        Net {
+        ParamsNet {
             fc: LinearConfig::new(3, 2).init(&device),
             norm: BatchNormConfig::new(2).init(&device),
         }
     }
 
-    fn train(net: &Net) {
+    fn train(net: &ParamsNet) {
         let device = Device::flex().autodiff();
         let x = Tensor::<2>::random([16, 3], Distribution::Normal(3.0, 1.0), &device);
         net.norm.forward(net.fc.forward(x));

@@ -19,7 +19,7 @@ use crate::Error;
 use crate::caught::attempt;
 use crate::context::BatchContext;
 use crate::example::{AssetFiles, Assets, Batch, Example, ExampleContext};
-use crate::loader::{Job, LoaderOptions, load};
+use crate::loader::{LoadJob, LoaderOptions, load};
 use crate::model::{build_in_context, seed, with_pretrained};
 use crate::params::{self, ParamInfo};
 use crate::tables::{LocalRows, Opened, Tables};
@@ -93,7 +93,7 @@ impl First {
         let read = |count: u64, on_bad_record| {
             let name = MicroBatch { epoch: 0, step: 0, k: 0 };
             let order = Order::new(records, Shuffle::None, 0, 0);
-            let job = Job { slice: Slice { name, positions: 0..count.min(records) }, order };
+            let job = LoadJob { slice: Slice { name, positions: 0..count.min(records) }, order };
             let (device, reading) = (device.clone(), reading.clone());
             let options =
                 LoaderOptions { device, on_bad_record, reading, augment: None, threads: 1 };
@@ -226,19 +226,19 @@ mod tests {
     use super::*;
     use crate::context::Context;
     use crate::table::Table;
-    use crate::testing::{Point, Points};
+    use crate::testing::{Points, TestPoint};
     use crate::trial::BuildError;
 
     /// A layer that does not fit when it has other than two inputs.
     #[derive(Module, Debug)]
-    struct Net<const INPUTS: usize> {
+    struct MisfitNet<const INPUTS: usize> {
         out: Linear,
     }
 
-    impl<const INPUTS: usize> Trial for Net<INPUTS> {
+    impl<const INPUTS: usize> Trial for MisfitNet<INPUTS> {
         const NAME: &'static str = "net";
         type Hparams = ();
-        type Example = Point;
+        type Example = TestPoint;
         type Output = Tensor<2>;
 
         fn build(cx: &Context<()>) -> Result<Self, BuildError> {
@@ -267,7 +267,7 @@ mod tests {
     impl Trial for NetWithRows {
         const NAME: &'static str = "rows";
         type Hparams = ();
-        type Example = Point;
+        type Example = TestPoint;
         type Output = Tensor<2>;
 
         fn build(cx: &Context<()>) -> Result<Self, BuildError> {
@@ -303,15 +303,15 @@ mod tests {
 
     #[test]
     fn mistakes_are_told_by_phase_layer_column_and_metric() {
-        assert_eq!(tried::<Net<2>>(DATA, ""), "fine");
-        let layer = tried::<Net<3>>(DATA, "");
+        assert_eq!(tried::<MisfitNet<2>>(DATA, ""), "fine");
+        let layer = tried::<MisfitNet<3>>(DATA, "");
         assert!(layer.starts_with("model net: forward: "), "{layer}");
         assert!(layer.contains("out.weight [3, 2]"), "{layer}");
-        let label = tried::<Net<2>>("x,y,side\n1,2,left\n", "");
+        let label = tried::<MisfitNet<2>>("x,y,side\n1,2,left\n", "");
         assert!(label.contains("column \"side\""), "{label}");
-        let column = tried::<Net<2>>("x,side\n1,0\n", "");
+        let column = tried::<MisfitNet<2>>("x,side\n1,0\n", "");
         assert!(column.contains("column \"y\""), "{column}");
-        let metric = tried::<Net<2>>(DATA, "searcher: {metric: accuray}\n");
+        let metric = tried::<MisfitNet<2>>(DATA, "searcher: {metric: accuray}\n");
         assert!(
             metric.contains("validation reports no \"accuray\" (it reports: loss)"),
             "{metric}"

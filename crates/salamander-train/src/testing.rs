@@ -15,7 +15,7 @@ use crate::trainer::Setup;
 pub(crate) use members::train_together;
 
 /// A point and its side.
-pub(crate) struct Point {
+pub(crate) struct TestPoint {
     at: [f32; 2],
     side: u8,
 }
@@ -37,7 +37,7 @@ impl Batch for Points {
     }
 }
 
-impl Example for Point {
+impl Example for TestPoint {
     type Batch = Points;
 
     fn decode(row: &Row<'_>, cx: &ExampleContext) -> Result<Self, DecodeError> {

@@ -14,9 +14,10 @@
 //! ```
 
 use std::any::Any;
+use std::cell::RefCell;
 use std::thread::JoinHandle;
 
-use rayon::ThreadPoolBuilder;
+use rayon::{ThreadPool, ThreadPoolBuilder};
 
 use crate::Error;
 
@@ -51,6 +52,11 @@ pub(crate) fn panic_text(panic: &(dyn Any + Send)) -> Option<&str> {
     text.or_else(|| panic.downcast_ref::<&str>().copied())
 }
 
+thread_local! {
+    /// The pool that this thread is a part of: it ends with the thread.
+    static OWN_POOL: RefCell<Option<ThreadPool>> = const { RefCell::new(None) };
+}
+
 /// Makes the calling thread one of `count` that compute, or of as many as `RAYON_NUM_THREADS` or else the machine says.
 /// Other threads of the process keep rayon's own pool, so that none of them waits for this one. A thread that belongs
 /// to
@@ -62,8 +68,8 @@ pub fn join(count: Option<usize>) {
         .use_current_thread()
         .build();
     match pool {
-        // The pool lives as long as this thread, which is a part of it.
-        Ok(pool) => std::mem::forget(pool),
+        // Its other threads would stay for ever: a server that loads a thousand versions would have a thousand of them.
+        Ok(pool) => OWN_POOL.with(|own| *own.borrow_mut() = Some(pool)),
         Err(error) => tracing::debug!(%error, "this thread computes where it is"),
     }
 }

@@ -37,6 +37,7 @@ mod agreement;
 mod checkpoints;
 mod generation;
 mod held;
+mod histograms;
 mod model_state;
 #[cfg(test)]
 mod not_finite_tests;
@@ -46,7 +47,8 @@ mod together;
 mod tree_fold;
 
 use std::path::PathBuf;
-use std::time::Instant;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use salamander_core::callback::Callbacks;
 use salamander_core::course::{Course, Next, PassDone, StepPlace, Wishes};
@@ -60,12 +62,14 @@ use crate::callback::Callback;
 use crate::exchange::{Exchange, Place};
 use crate::loader::Loader;
 use crate::optimize::Along;
+use crate::profile::WorkTimes;
 use crate::step::{Arithmetic, StepSum};
 use crate::trial::{BatchOf, Trial};
 use crate::{Error, arithmetic, device, threads};
 
 use agreement::Agreement;
 use checkpoints::CheckpointWriter;
+use histograms::HistogramLog;
 use model_state::{ModelState, OwnPart};
 use together::Reduced;
 
@@ -84,9 +88,16 @@ pub(crate) struct Trainer<T: Trial> {
     callbacks: Callbacks,
     checkpoints: CheckpointWriter,
     timings: Timings,
+    /// Time spent on checkpoints.
+    saving: Duration,
+    /// The same for whoever looks meanwhile.
+    pub(crate) work: Arc<WorkTimes>,
+    histograms: Option<HistogramLog>,
     started: Instant,
     /// What moves the parameters: this device's model, or nothing on the CPU.
     mover: String,
+    /// Whether all wait after the next checkpoint, for a parameter server that leaves.
+    holds: bool,
 }
 
 /// How a training ended.
@@ -115,6 +126,7 @@ impl<T: Trial> Trainer<T> {
         let state = ModelState::new(&prepared, || exchange.rows(course.seed()))?;
         let checkpoints = CheckpointWriter::new(&prepared.setup);
         let mover = device::model(&prepared.setup.device);
+        let histograms = HistogramLog::of(&prepared.setup);
         let (place, timings, started) = (Place::ALONE, Timings::default(), Instant::now());
         Ok(Self {
             prepared,
@@ -126,8 +138,12 @@ impl<T: Trial> Trainer<T> {
             callbacks,
             checkpoints,
             timings,
+            saving: Duration::ZERO,
+            work: Arc::default(),
+            histograms,
             started,
             mover,
+            holds: false,
         })
     }
 
@@ -156,6 +172,7 @@ impl<T: Trial> Trainer<T> {
         let entered = self.exchange.enter()?;
         self.place = entered.place;
         self.agreement = Agreement::at_once();
+        self.holds = false;
         self.begin(entered)?;
         let (parameters, workers) = (self.state.parameters(), self.place.size as u64);
         let start = self.course.start(parameters, workers, self.place.leads());
@@ -164,7 +181,10 @@ impl<T: Trial> Trainer<T> {
         loop {
             match self.course.next() {
                 Next::Validate => self.validate()?,
-                Next::Save => self.save_together()?,
+                Next::Save => {
+                    self.save_together()?;
+                    self.hold()?;
+                }
                 // A member that is alone decides by itself; several agree on a stop in an exchange.
                 Next::Step(_) if self.place.size == 1 && self.exchange.wants_stop() => {
                     self.course.interrupt();
@@ -179,6 +199,7 @@ impl<T: Trial> Trainer<T> {
                 }
                 Next::Finished => break,
             }
+            self.work.note(self.course.progress().steps.0, &self.timings, self.saving);
         }
         drop(loader);
         self.conclude()
@@ -204,7 +225,9 @@ impl<T: Trial> Trainer<T> {
         let leaves: Vec<u32> = slices.iter().map(|slice| slice.name.k).collect();
         let share = Share { leaves: &leaves, own: self.place.share(leaves.len()) };
         let batches = loader.take(share.own.len()).collect::<Result<Vec<_>, _>>()?;
-        self.timings.data += started.elapsed();
+        let waited = started.elapsed();
+        self.timings.data += waited;
+        self.exchange.waited(waited);
         self.move_rows()?;
         let passes = self.course.pass()..self.state.passes.len();
         let own = OwnPart { share, batches: &batches };
@@ -224,7 +247,9 @@ impl<T: Trial> Trainer<T> {
         let arithmetic = Arithmetic { loss_scale, ..self.prepared.arithmetic };
         let sums = self.state.compute(at, own, arithmetic, self.course.progress().steps)?;
         self.timings.compute += started.elapsed();
-        let Reduced { mut sum, digest, stop, save } = self.reduce(at, own.share.leaves, sums)?;
+        let Reduced { mut sum, digest, stop, save, hold } =
+            self.reduce(at, own.share.leaves, sums)?;
+        self.holds |= hold;
 
         let started = Instant::now();
         // Each micro-batch was finite, and what they come to is not: nothing but the numbers' size can be wrong.
@@ -241,6 +266,7 @@ impl<T: Trial> Trainer<T> {
         let applying = self.exchange.commit(digest)?;
         let StepSum { gradient, tally, metrics, loss, running, overflow } = sum;
         let along = Along { rate, factor: left };
+        let kept = self.due_gradients(&gradient);
         // A pass whose gradients overflowed changes nothing in the model; what it measured may be infinite too.
         let (moved, metrics) = match overflow {
             true => (Ok(()), Metrics::new()),
@@ -259,6 +285,7 @@ impl<T: Trial> Trainer<T> {
         };
         self.enter(place, done, stop, save);
         drop(applying);
+        kept.map_or(Ok(()), |gradient| self.keep_histograms(gradient, left))?;
         self.timings.compute += started.elapsed();
         moved
     }
@@ -269,7 +296,7 @@ impl<T: Trial> Trainer<T> {
             return;
         };
         let stop = self.callbacks.ask(|callback, control| callback.step_end(&done.report, control));
-        let wishes = Wishes { interrupt, stop, save };
+        let wishes = Wishes { interrupt, stop, save: save || self.holds };
         let told = self.course.step_done(done, wishes, self.started.elapsed());
         self.tell_epoch(told);
     }

@@ -27,8 +27,10 @@
 //! - `shared`: the participant of `salamander_core::elastic`, shared by the session and the trainer
 //! - `group`: the exchange over a ring of workers
 //! - `reports`: what is told outside, and when it may be
+//! - `meter`: what a worker shows of itself
 
 mod group;
+mod meter;
 mod reports;
 mod shared;
 
@@ -44,6 +46,8 @@ use salamander_proto::client::{Registration, Role, SessionOptions};
 
 use crate::Error;
 use crate::callback::Callback;
+
+pub use meter::Meter;
 
 use group::Group;
 use reports::Reports;
@@ -64,6 +68,8 @@ pub struct WorkerConnection {
     pub beat_every: Duration,
     /// Set from outside when this worker has to go.
     pub leave: Arc<AtomicBool>,
+    /// What it shows of itself.
+    pub meter: Meter,
 }
 
 impl WorkerConnection {
@@ -74,6 +80,11 @@ impl WorkerConnection {
     pub(crate) fn session(&self) -> SessionOptions {
         let beat_every = self.beat_every;
         SessionOptions { beat_every, ..SessionOptions::of(&self.master, &self.keys) }
+    }
+
+    /// What this process is called, as its log is.
+    pub(crate) fn process(&self) -> String {
+        format!("worker-{}", self.slot)
     }
 
     /// What this worker says of itself to the master.
@@ -97,11 +108,13 @@ pub struct WorkerOptions {
     pub start: Option<String>,
 }
 
-/// A worker that is ready to take part: the exchange, the callback that tells what happens, and how the run ended
+/// A worker that is ready to take part: the exchange, the callbacks that tell what happens, and how the run ended
 /// once the trainer is back.
 pub struct Membership {
     pub(crate) exchange: Box<Group>,
-    pub(crate) reports: Box<dyn Callback>,
+    pub(crate) callbacks: Vec<Box<dyn Callback>>,
+    /// What this process is called.
+    pub(crate) process: String,
     /// For the program.
     pub handle: Handle,
 }
@@ -123,8 +136,10 @@ pub fn join(options: WorkerOptions) -> Result<Membership, Error> {
     let member = Arc::new(SharedMember::new(id));
     let reports = Reports::default();
     let handle = Handle(Arc::clone(&member));
+    let (meter, process) = (options.connection.meter.clone(), options.connection.process());
     let exchange = Box::new(Group::new(id, options, member, reports.clone())?);
-    Ok(Membership { exchange, reports: Box::new(reports), handle })
+    let callbacks: Vec<Box<dyn Callback>> = vec![Box::new(reports), Box::new(meter)];
+    Ok(Membership { exchange, callbacks, process, handle })
 }
 
 /// An id that no other worker has.

@@ -109,6 +109,7 @@
 //! | `models` | texts as inputs by tokenizers, and `salamander::models`: BERT, ResNet, MobileNet, GPT |
 //! | `wgpu` | GPUs through Vulkan, Metal or DirectX: `--device wgpu` |
 //! | `cuda` | NVIDIA's GPUs through CUDA: `--device cuda` |
+//! | `flow` | `salamander::flow`: pre-processing on DataFusion; adds minutes to a build |
 //! | `kube` | Kubernetes: pods and jobs of a cluster; with `cli` the operator and the commands for jobs |
 //!
 //! # Map
@@ -136,6 +137,8 @@ mod guide;
 extern crate self as salamander;
 
 pub use burn;
+#[cfg(feature = "flow")]
+pub use salamander_flow::{flow, flows};
 pub use salamander_kernels::{layers, ops};
 #[cfg(feature = "models")]
 pub use salamander_models as models;
@@ -147,6 +150,12 @@ pub use salamander_train::model::Models;
 #[cfg(feature = "cli")]
 pub fn main(models: Models) -> std::process::ExitCode {
     salamander_cli::main(models)
+}
+
+/// [`main`] for a program that has flows too: `main_with_flows(models![Cnn], flows![normalise])`.
+#[cfg(all(feature = "cli", feature = "flow"))]
+pub fn main_with_flows(models: Models, flows: flow::Flows) -> std::process::ExitCode {
+    salamander_cli::main_with_flows(models, flows)
 }
 
 /// The models of a program: `models![Cnn, Mlp]`.
@@ -161,8 +170,8 @@ macro_rules! models {
 ///
 /// **Layers that are ours** have Burn's names, configurations and parameter names, and kernels of their own on the CPU
 /// (everywhere else they call Burn's): `Conv2d`, `Linear`, `BatchNorm`, `LayerNorm`, `MaxPool2d`, `AvgPool2d`,
-/// `AdaptiveAvgPool2d`, `Dropout`, `MultiHeadAttention`, `TransformerEncoder`, `Relu` and `Gelu`, with the functions
-/// `relu` and `gelu`. They are in [`layers`] too.
+/// `AdaptiveAvgPool2d`, `Dropout`, `Embedding`, `MultiHeadAttention`, `TransformerEncoder`, `Relu` and `Gelu`, with
+/// the functions `relu` and `gelu`. They are in [`layers`] too.
 ///
 /// **Burn's** are `Module`, `Tensor` with `Float` and `Int`, `Device`, `PaddingConfig2d`, `sigmoid`, `softmax` and
 /// `log_softmax`; every other layer is in [`burn::nn`]. The name `burn` is here for `#[derive(Module)]`, which looks
@@ -194,9 +203,9 @@ pub mod prelude {
     pub use burn::tensor::{Device, Float, Int, Tensor};
     pub use salamander_kernels::layers::{
         AdaptiveAvgPool2d, AdaptiveAvgPool2dConfig, AvgPool2d, AvgPool2dConfig, BatchNorm,
-        BatchNormConfig, Conv2d, Conv2dConfig, Dropout, DropoutConfig, Gelu, LayerNorm,
-        LayerNormConfig, Linear, LinearConfig, MaxPool2d, MaxPool2dConfig, MhaInput,
-        MultiHeadAttention, MultiHeadAttentionConfig, Relu, TransformerEncoder,
+        BatchNormConfig, Conv2d, Conv2dConfig, Dropout, DropoutConfig, Embedding, EmbeddingConfig,
+        Gelu, LayerNorm, LayerNormConfig, Linear, LinearConfig, MaxPool2d, MaxPool2dConfig,
+        MhaInput, MultiHeadAttention, MultiHeadAttentionConfig, Relu, TransformerEncoder,
         TransformerEncoderConfig, TransformerEncoderInput,
     };
     pub use salamander_kernels::ops::{gelu, relu};

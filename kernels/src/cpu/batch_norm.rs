@@ -1,4 +1,4 @@
-//! Batch normalisation in training, forward and backward, with a residual added and a ReLU in the same pass.
+//! Batch normalisation in training, forward and backward, with a residual added and a ReLU (or ReLU6) in the same pass.
 //! (Ioffe, Szegedy: <https://arxiv.org/abs/1502.03167>.)
 //!
 //! A task is a channel: what its statistics have just read is still in the core's cache when it is normalised.
@@ -96,7 +96,11 @@ fn inverse_deviation(variance: f32, epsilon: f64) -> f32 {
     (1.0 / (f64::from(variance) + epsilon).sqrt()) as f32
 }
 
-/// Normalises with the batch's own statistics, adds `residual`, and applies a ReLU if asked for.
+/// Where a plain ReLU ends.
+pub const NO_CEILING: f32 = f32::INFINITY;
+
+/// Normalises with the batch's own statistics, adds `residual`, and applies a ReLU if asked for, which ends at `relu`:
+/// [`NO_CEILING`], or 6.
 ///
 /// # Panics
 /// If the slices do not have the shape's sizes.
@@ -105,7 +109,7 @@ pub fn forward(
     input: &[f32],
     affine: Affine,
     residual: Option<&[f32]>,
-    relu: bool,
+    relu: Option<f32>,
 ) -> (Vec<f32>, Statistics) {
     assert!(input.len() == shape.len() && !shape.is_empty(), "wrong size of the input");
     assert!(
@@ -129,8 +133,19 @@ pub fn forward(
 }
 
 #[inline(always)]
-fn normalise(target: Fresh, values: &[f32], normal: Normal, residual: Option<&[f32]>, relu: bool) {
-    let clip = |value: f32| if value < 0.0 && relu { 0.0 } else { value };
+fn normalise(
+    target: Fresh,
+    values: &[f32],
+    normal: Normal,
+    residual: Option<&[f32]>,
+    relu: Option<f32>,
+) {
+    let (low, high) = relu.map_or((f32::NEG_INFINITY, f32::INFINITY), |ceiling| (0.0, ceiling));
+    // In this order, a value that is not a number stays one.
+    let clip = |value: f32| {
+        let value = if value < low { low } else { value };
+        if value > high { high } else { value }
+    };
     let values = &values[..target.len()];
     match residual {
         None => target.fill_with(|i| clip(normal.of(values[i]))),
@@ -150,6 +165,8 @@ pub struct Saved<'a> {
     pub statistics: &'a Statistics,
     /// What a ReLU let through.
     pub relu: Rectified<'a>,
+    /// Where that ReLU ends.
+    pub ceiling: f32,
 }
 
 /// How to tell what a ReLU let through.
@@ -243,21 +260,22 @@ impl<'a> Channel<'a> {
         let slope = (-factor * f64::from(self.inverse) * gamma / count) as f32;
         let offset = (-factor * alone / count) as f32;
         let line = InputGradient { mean: normal.mean, slope, offset, factor: normal.factor };
+        let high = self.saved.ceiling;
         Arch::new().dispatch(|| {
             for (target, plane) in input.zip(self.planes()) {
                 let (gradient, pixels) = (plane.gradient, plane.input.len());
                 let input = plane.input;
                 match (residual.as_mut().and_then(|planes| planes.next()), plane.relu) {
                     (Some(residual), _) => {
-                        let gradient = &*plane.masked(residual);
+                        let gradient = &*plane.masked(residual, high);
                         line.write(target, input, |i| gradient[i]);
                     }
                     (None, Rectified::Not) => line.write(target, input, |i| gradient[..pixels][i]),
                     (None, Rectified::ByInput) => line.write(target, input, |i| {
-                        masked(gradient[..pixels][i], normal.of(input[..pixels][i]))
+                        masked(gradient[..pixels][i], normal.of(input[..pixels][i]), high)
                     }),
                     (None, Rectified::ByOutput(output)) => line.write(target, input, |i| {
-                        masked(gradient[..pixels][i], output[..pixels][i])
+                        masked(gradient[..pixels][i], output[..pixels][i], high)
                     }),
                 }
             }
@@ -267,17 +285,21 @@ impl<'a> Channel<'a> {
 
     /// Sums of the gradient times the centred input, and of the gradient.
     fn sums(&self) -> (f64, f64) {
-        let (mut sums, normal) = (Sums::default(), self.normal);
+        let (mut sums, normal, high) = (Sums::default(), self.normal, self.saved.ceiling);
         Arch::new().dispatch(|| {
             for Plane { gradient, input, relu } in self.planes() {
                 let term = |gradient: f32, value: f32| (gradient * (value - normal.mean), gradient);
                 match relu {
                     Rectified::Not => sums.add([gradient, input], |[g, x]| term(g, x)),
                     Rectified::ByInput => {
-                        sums.add([gradient, input], |[g, x]| term(masked(g, normal.of(x)), x));
+                        sums.add([gradient, input], |[g, x]| {
+                            term(masked(g, normal.of(x), high), x)
+                        });
                     }
                     Rectified::ByOutput(output) => {
-                        sums.add([gradient, input, output], |[g, x, y]| term(masked(g, y), x));
+                        sums.add([gradient, input, output], |[g, x, y]| {
+                            term(masked(g, y, high), x)
+                        });
                     }
                 }
             }
@@ -313,22 +335,23 @@ struct Plane<'a> {
 impl Plane<'_> {
     /// The gradient behind the ReLU, written to new memory.
     #[inline(always)]
-    fn masked<'b>(&self, target: Fresh<'b>) -> &'b mut [f32] {
+    fn masked<'b>(&self, target: Fresh<'b>, high: f32) -> &'b mut [f32] {
         let gradient = &self.gradient[..target.len()];
         match self.relu {
             Rectified::ByOutput(output) => {
                 let output = &output[..target.len()];
-                target.fill_with(|i| masked(gradient[i], output[i]))
+                target.fill_with(|i| masked(gradient[i], output[i], high))
             }
             _ => target.fill_with(|i| gradient[i]),
         }
     }
 }
 
-/// A gradient behind a ReLU: bits instead of a branch, because signs cannot be predicted.
+/// A gradient behind a ReLU that ends at `high`: bits instead of a branch, because signs cannot be predicted.
 #[inline(always)]
-fn masked(gradient: f32, output: f32) -> f32 {
-    f32::from_bits(gradient.to_bits() & u32::from(output > 0.0).wrapping_neg())
+fn masked(gradient: f32, output: f32, high: f32) -> f32 {
+    let passed = u32::from(output > 0.0) & u32::from(output < high);
+    f32::from_bits(gradient.to_bits() & passed.wrapping_neg())
 }
 
 /// How the input's gradient follows from the output's and from the input.

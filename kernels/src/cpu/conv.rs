@@ -1,5 +1,6 @@
 //! Two-dimensional convolution, forward and backward: by the direct kernel where it serves, channel by channel where
-//! each has a filter of its own, otherwise as matrix products over each sample's columns.
+//! each has a filter of its own, otherwise as matrix products over the columns of a sample, or of several if they have
+//! few pixels.
 
 use std::ops::Range;
 
@@ -7,6 +8,7 @@ use super::buffer::{Fresh, in_pieces, with_scratch};
 use super::depthwise::Depthwise;
 use super::direct::{Forward, InputGradient, WeightGradient};
 use super::elementwise::{add, mask_piece, relu_piece, sum};
+use super::gathered::Gathered;
 use super::im2col::{col2im, im2col};
 use super::product::{Matrix, ProductOutput, product};
 use super::shape::ConvShape;
@@ -24,7 +26,7 @@ pub struct ConvGradients {
 
 /// Which gradients are wanted.
 #[derive(Clone, Copy, Debug)]
-pub struct Wanted {
+pub struct WantedGradients {
     /// Of the input.
     pub input: bool,
     /// Of the weights.
@@ -49,6 +51,9 @@ pub fn forward(
     let (len, mode) =
         (shape.sample_out(), bias.map_or(ProductOutput::Replace, |_| ProductOutput::Add));
     let direct = Forward::new(shape, weight, bias);
+    if let (None, Some(gathered)) = (&direct, Gathered::new(shape)) {
+        return forward_gathered(&gathered, shape, input, weight, (bias, relu));
+    }
     let depthwise = Depthwise::new(shape);
     let (output, _) = in_pieces(shape.batch * len, len, shape.batch, |at, out| {
         let sample = &input[at * shape.sample_in()..][..shape.sample_in()];
@@ -75,6 +80,23 @@ pub fn forward(
     output
 }
 
+fn forward_gathered(
+    gathered: &Gathered<'_>,
+    shape: &ConvShape,
+    input: &[f32],
+    weight: &[f32],
+    then: (Option<&[f32]>, bool),
+) -> Vec<f32> {
+    let (samples, len) = (gathered.samples, shape.sample_out());
+    let count = shape.batch.div_ceil(samples);
+    let (output, _) = in_pieces(shape.batch * len, samples * len, count, |piece, out| {
+        let own = samples.min(shape.batch - piece * samples);
+        let input = &input[piece * samples * shape.sample_in()..][..own * shape.sample_in()];
+        gathered.forward(input, weight, then, out.zeroed());
+    });
+    output
+}
+
 /// What [`backward`] needs to know of the forward pass.
 #[derive(Clone, Copy, Debug)]
 pub struct Saved<'a> {
@@ -94,7 +116,7 @@ pub fn backward(
     shape: &ConvShape,
     saved: Saved,
     gradient: &[f32],
-    wanted: Wanted,
+    wanted: WantedGradients,
 ) -> ConvGradients {
     check(shape, saved.input, saved.weight);
     let output_len = shape.batch * shape.sample_out();
@@ -104,6 +126,7 @@ pub fn backward(
         input: InputGradient::new(shape, saved.weight).filter(|_| wanted.input),
         weight: WeightGradient::new(shape).filter(|_| wanted.weight),
         depthwise: Depthwise::new(shape),
+        gathered: Gathered::new(shape),
     };
     let len = if wanted.input { shape.batch * shape.sample_in() } else { 0 };
     let count = shape.batch.div_ceil(samples);
@@ -136,6 +159,8 @@ struct Direct<'a> {
     input: Option<InputGradient>,
     weight: Option<WeightGradient>,
     depthwise: Option<Depthwise<'a>>,
+    /// For what the direct kernel does not compute.
+    gathered: Option<Gathered<'a>>,
 }
 
 /// Sums over some samples; empty where not wanted.
@@ -148,7 +173,12 @@ struct PartialSums<'a> {
 }
 
 impl<'a> PartialSums<'a> {
-    fn new(shape: &'a ConvShape, saved: Saved<'a>, wanted: Wanted, direct: &'a Direct<'a>) -> Self {
+    fn new(
+        shape: &'a ConvShape,
+        saved: Saved<'a>,
+        wanted: WantedGradients,
+        direct: &'a Direct<'a>,
+    ) -> Self {
         let len = |wanted: bool, len: usize| if wanted { len } else { 0 };
         let own_order = || vec![0.0; len(wanted.weight, shape.weights())];
         Self {
@@ -179,12 +209,45 @@ impl<'a> PartialSums<'a> {
             if let (Some(direct), false) = (&self.direct.weight, gradient.is_empty()) {
                 direct.add(samples, gradient, &mut self.weight);
             }
+            if let Some(gathered) = &self.direct.gathered {
+                self.add_gathered(gathered, samples, gradient, target);
+                return;
+            }
             let mut targets = target.split(shape.sample_in().max(1));
             let samples = samples.chunks(shape.sample_in().max(1));
             for (sample, gradient) in samples.zip(gradient.chunks(shape.sample_out().max(1))) {
                 self.add_sample(sample, gradient, targets.next());
             }
         });
+    }
+
+    /// Adds what the direct kernel does not compute, several samples at once.
+    fn add_gathered(
+        &mut self,
+        gathered: &Gathered<'_>,
+        samples: &[f32],
+        gradient: &[f32],
+        target: Fresh,
+    ) {
+        let (shape, size) = (self.shape, gathered.samples);
+        let mut targets = target.split(size * shape.sample_in());
+        let gradients = gradient.chunks(size * shape.sample_out());
+        for (samples, gradient) in samples.chunks(size * shape.sample_in()).zip(gradients) {
+            gradient.chunks(shape.sample_out()).for_each(|gradient| self.add_bias(gradient));
+            if self.direct.weight.is_none() && !self.weight.is_empty() {
+                gathered.weight_gradient(samples, gradient, &mut self.weight);
+            }
+            let Some(target) = targets.next() else { continue };
+            match &self.direct.input {
+                Some(direct) => {
+                    let targets = target.split(shape.sample_in());
+                    for (target, gradient) in targets.zip(gradient.chunks(shape.sample_out())) {
+                        direct.run(gradient, target);
+                    }
+                }
+                None => gathered.input_gradient(gradient, self.saved.weight, target.zeroed()),
+            }
+        }
     }
 
     /// Adds what the direct kernel does not compute.
@@ -249,7 +312,8 @@ fn input_gradient(
             );
         } else {
             product(ProductOutput::Replace, columns, filters, group.output(gradient));
-            col2im(shape, group.channels_in(), columns, group.input_mut(target));
+            let row = shape.pixels_out();
+            col2im(shape, group.channels_in(), columns, row, group.input_mut(target));
         }
     }
 }
@@ -299,7 +363,10 @@ impl<'a> ChannelGroup<'a> {
         if self.shape.is_pointwise() {
             return Matrix::new(pixels, rows, columns);
         }
-        im2col(self.shape, self.channels_in(), pixels, scratch);
+        if self.shape.padding != [(0, 0); 2] {
+            scratch.fill(0.0);
+        }
+        im2col(self.shape, self.channels_in(), pixels, scratch, columns);
         Matrix::new(scratch, rows, columns)
     }
 

@@ -28,6 +28,39 @@ pub fn forward(input: &[f32]) -> Vec<f32> {
     output
 }
 
+/// GELU in place, on the calling thread.
+pub(crate) fn gelu_piece(values: &mut [f32]) {
+    wide(
+        #[inline(always)]
+        || values.iter_mut().for_each(|value| *value *= normal(*value).0),
+    );
+}
+
+/// The same, and GELU's slope at each of the values: both take the same exponential.
+pub(crate) fn gelu_piece_with_slope(values: &mut [f32], slopes: &mut [f32]) {
+    wide(
+        #[inline(always)]
+        || {
+            for (value, slope) in values.iter_mut().zip(slopes.iter_mut()) {
+                let (below, bell) = normal(*value);
+                *slope = below + *value * (DENSITY * bell);
+                *value *= below;
+            }
+        },
+    );
+}
+
+/// The gradient behind a GELU whose slopes are known, in place.
+pub fn backward_by_slope(gradient: &mut [f32], slope: &[f32]) {
+    let pieces = gradient.chunks_mut(PIECE).zip(slope.chunks(PIECE)).collect();
+    share(pieces, |_, (gradient, slope): (&mut [f32], &[f32])| {
+        wide(
+            #[inline(always)]
+            || gradient.iter_mut().zip(slope).for_each(|(gradient, slope)| *gradient *= slope),
+        );
+    });
+}
+
 /// The gradient behind a GELU, in place.
 pub fn backward(gradient: &mut [f32], input: &[f32]) {
     let pieces = gradient.chunks_mut(PIECE).zip(input.chunks(PIECE)).collect();

@@ -3,8 +3,7 @@
 
 use super::shape::{ConvShape, Window};
 
-/// Calls `visit(tap's row in the matrix, output row range start, input range start, length)` for every run of pixels
-/// that a tap reads inside the input; what is not visited is padding.
+/// Calls `visit` for every run of pixels that a tap reads inside the input; what is not visited is padding.
 fn runs(shape: &ConvShape, channels: usize, mut visit: impl FnMut(Stretch)) {
     let [height, width] = shape.size;
     let [rows, columns] = shape.out();
@@ -18,7 +17,8 @@ fn runs(shape: &ConvShape, channels: usize, mut visit: impl FnMut(Stretch)) {
                 for (step, row) in inside_rows.clone().enumerate() {
                     let y = first_row + step * shape.stride[0];
                     visit(Stretch {
-                        column: tap * rows * columns + row * columns + inside.start,
+                        tap,
+                        place: row * columns + inside.start,
                         pixel: (channel * height + y) * width + start,
                         len: inside.len(),
                     });
@@ -30,19 +30,26 @@ fn runs(shape: &ConvShape, channels: usize, mut visit: impl FnMut(Stretch)) {
 
 /// A run of pixels that one tap reads for neighbouring windows.
 struct Stretch {
-    column: usize,
+    tap: usize,
+    /// Of the first window, in a plane of the output.
+    place: usize,
+    /// The first pixel.
     pixel: usize,
     len: usize,
 }
 
-/// Writes the columns of `channels` channels of a sample.
-pub(crate) fn im2col(shape: &ConvShape, channels: usize, pixels: &[f32], columns: &mut [f32]) {
-    if shape.padding != [(0, 0); 2] {
-        columns.fill(0.0);
-    }
+/// Writes the columns of `channels` channels of a sample, without those values that are padding. The rows of the matrix
+/// begin `row` values apart.
+pub(crate) fn im2col(
+    shape: &ConvShape,
+    channels: usize,
+    pixels: &[f32],
+    columns: &mut [f32],
+    row: usize,
+) {
     let stride = shape.stride[1];
     runs(shape, channels, |run| {
-        let target = &mut columns[run.column..][..run.len];
+        let target = &mut columns[run.tap * row + run.place..][..run.len];
         if stride == 1 {
             target.copy_from_slice(&pixels[run.pixel..][..run.len]);
         } else {
@@ -53,10 +60,16 @@ pub(crate) fn im2col(shape: &ConvShape, channels: usize, pixels: &[f32], columns
 }
 
 /// Adds columns to the pixels that they came from: the transpose of [`im2col`].
-pub(crate) fn col2im(shape: &ConvShape, channels: usize, columns: &[f32], pixels: &mut [f32]) {
+pub(crate) fn col2im(
+    shape: &ConvShape,
+    channels: usize,
+    columns: &[f32],
+    row: usize,
+    pixels: &mut [f32],
+) {
     let stride = shape.stride[1];
     runs(shape, channels, |run| {
-        let source = &columns[run.column..][..run.len];
+        let source = &columns[run.tap * row + run.place..][..run.len];
         if stride == 1 {
             let target = &mut pixels[run.pixel..][..run.len];
             target.iter_mut().zip(source).for_each(|(target, value)| *target += value);

@@ -87,7 +87,7 @@ pub fn forward(rows: usize, input: &[f32], weight: &Int8Weights, bias: Option<&[
     let shape = LinearShape { rows, inputs: weight.inputs, outputs: weight.outputs };
     assert_eq!(input.len(), rows * shape.inputs, "{rows} rows are due");
     assert!(bias.is_none_or(|bias| bias.len() == shape.outputs), "a bias for each output is due");
-    let kernel = kernel();
+    let kernel = steps();
     let count = rows.div_ceil(ROWS);
     let (output, _) =
         in_pieces(rows * shape.outputs, ROWS * shape.outputs, count, |piece, output| {
@@ -107,7 +107,7 @@ struct Int8Rows {
 }
 
 fn some_rows(
-    kernel: SumKernel,
+    steps: Int8Steps,
     input: &[f32],
     weight: &Int8Weights,
     bias: Option<&[f32]>,
@@ -115,42 +115,75 @@ fn some_rows(
 ) {
     let (inputs, outputs) = (weight.inputs.max(1), weight.outputs.max(1));
     let length = weight.groups() * GROUP;
-    let mut rows = Int8Rows { values: Vec::new(), scales: Vec::new() };
-    for row in input.chunks(inputs) {
-        let scale = scale_of(row.iter().copied());
-        rows.scales.push(scale);
-        rows.values.extend(row.iter().map(|value| (number(*value, scale) + OFFSET) as u8));
-        // What is behind the last input meets weights that are zero.
-        rows.values.resize(rows.scales.len() * length, OFFSET as u8);
+    let count = input.len() / inputs;
+    // What is behind the last input meets weights that are zero.
+    let mut rows = Int8Rows { values: vec![OFFSET as u8; count * length], scales: Vec::new() };
+    for (row, numbers) in input.chunks(inputs).zip(rows.values.chunks_mut(length.max(1))) {
+        rows.scales.push((steps.numbers)(row, &mut numbers[..row.len()]));
     }
     let mut sums = [0i32; TOGETHER * TILE];
     for (first, block) in rows.values.chunks(TOGETHER * length).enumerate() {
         let count = block.len() / length.max(1);
         for (tile, own) in weight.values.chunks(length * TILE).enumerate() {
-            kernel(block, length, own, &mut sums[..count * TILE]);
-            let columns = tile * TILE..outputs.min((tile + 1) * TILE);
+            (steps.sums)(block, length, own, &mut sums[..count * TILE]);
+            let all = tile * TILE..(tile + 1) * TILE;
+            let columns = all.start..outputs.min(all.end);
+            let tile = Int8Tile {
+                offsets: &weight.offsets[all.clone()],
+                scales: &weight.scales[all],
+                bias: bias.map(|bias| &bias[columns.clone()]),
+            };
             for (place, sums) in sums.chunks(TILE).take(count).enumerate() {
                 let row = first * TOGETHER + place;
-                let output = &mut output[row * outputs..][..outputs];
-                for (column, sum) in columns.clone().zip(sums) {
-                    let whole = (sum - weight.offsets[column]) as f32;
-                    let bias = bias.map_or(0.0, |bias| bias[column]);
-                    output[column] = bias + whole * (rows.scales[row] * weight.scales[column]);
-                }
+                let output = &mut output[row * outputs..][columns.clone()];
+                (steps.floats)(sums, &tile, rows.scales[row], output);
             }
         }
     }
 }
 
-/// Sums of the products of some rows of bytes with a tile of weights, a row of sums for each.
-pub(super) type SumKernel = fn(&[u8], usize, &[i8], &mut [i32]);
+/// What the sums of a tile of outputs become floats with: offset, scale and, where there is one, bias of each.
+pub(super) struct Int8Tile<'a> {
+    pub(super) offsets: &'a [i32],
+    pub(super) scales: &'a [f32],
+    pub(super) bias: Option<&'a [f32]>,
+}
 
-fn kernel() -> SumKernel {
+/// The three steps of a row: whole numbers of it, their sums with weights, and floats again.
+#[derive(Clone, Copy)]
+pub(super) struct Int8Steps {
+    /// Writes a row's bytes and returns what one of them is worth.
+    pub(super) numbers: fn(&[f32], &mut [u8]) -> f32,
+    /// Sums of the products of some rows of bytes with a tile of weights, a row of sums for each.
+    pub(super) sums: fn(&[u8], usize, &[i8], &mut [i32]),
+    /// The outputs of a tile from the sums of a row, whose numbers are worth so much.
+    pub(super) floats: fn(&[i32], &Int8Tile<'_>, f32, &mut [f32]),
+}
+
+fn steps() -> Int8Steps {
     #[cfg(target_arch = "x86_64")]
-    if let Some(kernel) = super::int8_x86::kernel() {
-        return kernel;
+    if let Some(steps) = super::int8_x86::steps() {
+        return steps;
     }
-    plain
+    Int8Steps { numbers: plain_numbers, sums: plain, floats: plain_floats }
+}
+
+/// A row's bytes in plain Rust.
+pub(super) fn plain_numbers(row: &[f32], bytes: &mut [u8]) -> f32 {
+    let scale = scale_of(row.iter().copied());
+    for (value, byte) in row.iter().zip(bytes) {
+        *byte = (number(*value, scale) + OFFSET) as u8;
+    }
+    scale
+}
+
+/// A tile's outputs in plain Rust.
+pub(super) fn plain_floats(sums: &[i32], tile: &Int8Tile<'_>, scale: f32, output: &mut [f32]) {
+    for (column, (output, sum)) in output.iter_mut().zip(sums).enumerate() {
+        let whole = (sum - tile.offsets[column]) as f32;
+        let bias = tile.bias.map_or(0.0, |bias| bias[column]);
+        *output = bias + whole * (scale * tile.scales[column]);
+    }
 }
 
 /// The sums in plain Rust.
@@ -231,6 +264,32 @@ mod tests {
         }
 
         #[test]
+        fn instructions_for_it_round_as_plain_rust_does(
+            count in 0..100usize, seed in any::<u64>(), odd in 0..8usize, columns in 1..=TILE,
+        ) {
+            let mut row = values(count, seed);
+            let special = [0.0, -0.0, f32::NAN, f32::INFINITY, 1e-42, f32::MAX, -3.0];
+            if let (Some(first), Some(value)) = (row.first_mut(), special.get(odd)) {
+                *first = *value;
+            }
+            let (mut expected, mut found) = (vec![0; count], vec![1; count]);
+            let scale = plain_numbers(&row, &mut expected);
+            prop_assert_eq!((steps().numbers)(&row, &mut found).to_bits(), scale.to_bits());
+            prop_assert_eq!(found, expected);
+            let sums: Vec<i32> = values(TILE, seed).iter().map(|v| (v * 1e6) as i32).collect();
+            let offsets: Vec<i32> = values(TILE, !seed).iter().map(|v| (v * 1e6) as i32).collect();
+            let (scales, bias) = (values(TILE, seed / 2), values(columns, seed / 3));
+            for bias in [None, Some(bias.as_slice())] {
+                let tile = Int8Tile { offsets: &offsets, scales: &scales, bias };
+                let (mut expected, mut found) = (vec![0.0; columns], vec![1.0; columns]);
+                plain_floats(&sums, &tile, 0.37, &mut expected);
+                (steps().floats)(&sums, &tile, 0.37, &mut found);
+                let bits = |values: &[f32]| values.iter().map(|v| v.to_bits()).collect::<Vec<_>>();
+                prop_assert_eq!(bits(&found), bits(&expected));
+            }
+        }
+
+        #[test]
         fn instructions_for_it_sum_as_plain_rust_does(
             rows in 1..=TOGETHER, groups in 1..60usize, seed in any::<u64>(),
         ) {
@@ -243,7 +302,7 @@ mod tests {
             let weight: Vec<i8> = weight.iter().map(|byte| (*byte as i8).max(-127)).collect();
             let (mut expected, mut found) = (vec![0; rows * TILE], vec![1; rows * TILE]);
             plain(&input, length, &weight, &mut expected);
-            kernel()(&input, length, &weight, &mut found);
+            (steps().sums)(&input, length, &weight, &mut found);
             prop_assert_eq!(found, expected);
         }
     }

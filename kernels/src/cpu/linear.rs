@@ -1,8 +1,11 @@
 //! The linear layer `y = x W + b`, forward and backward, cut so that each core packs its own part of the weights.
 
 use super::buffer::in_pieces;
+use super::columns::{ColumnBlock, in_columns};
 use super::elementwise::{add, add_all, relu_piece};
-use super::product::{Matrix, ProductOutput, product, product_by_columns};
+use super::gelu::{gelu_piece, gelu_piece_with_slope};
+use super::product::{Matrix, ProductOutput, product};
+use super::several::in_pieces_of;
 
 /// Products of fewer multiplications are not worth a second thread, and smaller blocks pack the same values too often.
 const WORTH_A_TASK: usize = 1 << 22;
@@ -48,52 +51,89 @@ impl LinearShape {
     }
 }
 
+/// The values of a layer.
+#[derive(Clone, Copy, Debug)]
+pub struct LinearValues<'a> {
+    /// `[rows, inputs]`
+    pub input: &'a [f32],
+    /// `[inputs, outputs]`
+    pub weight: &'a [f32],
+    /// `[outputs]`
+    pub bias: Option<&'a [f32]>,
+}
+
 /// `x W + b`, with ReLU if asked for.
-pub fn forward(
+pub fn forward(shape: LinearShape, values: LinearValues<'_>, relu: bool) -> Vec<f32> {
+    let [output] = products(shape, values, |[output]| {
+        if relu {
+            relu_piece(output);
+        }
+    });
+    output
+}
+
+/// GELU of `x W + b`, computed by each task on its part of the product.
+pub fn forward_gelu(shape: LinearShape, values: LinearValues<'_>) -> Vec<f32> {
+    let [output] = products(shape, values, |[output]| gelu_piece(output));
+    output
+}
+
+/// The same, and beside it GELU's slope at each value, which the backward pass multiplies by.
+pub fn forward_gelu_with_slope(
     shape: LinearShape,
-    input: &[f32],
-    weight: &[f32],
-    bias: Option<&[f32]>,
-    relu: bool,
-) -> Vec<f32> {
+    values: LinearValues<'_>,
+) -> (Vec<f32>, Vec<f32>) {
+    let [output, slope] =
+        products(shape, values, |[output, slope]| gelu_piece_with_slope(output, slope));
+    (output, slope)
+}
+
+/// `x W + b` in the first of `N` buffers. `finish` is called with parts of rows of all of them, of which it alone has
+/// those, while they are in cache; the others are zeros before.
+fn products<const N: usize>(
+    shape: LinearShape,
+    LinearValues { input, weight, bias }: LinearValues<'_>,
+    finish: impl Fn([&mut [f32]; N]) + Sync,
+) -> [Vec<f32>; N] {
     let LinearShape { rows, inputs, outputs } = shape;
     let (left, right) = (Matrix::new(input, rows, inputs), Matrix::new(weight, inputs, outputs));
     if rows >= TALL {
-        return by_rows(rows, outputs, |first, count, output| {
+        return by_rows(rows, outputs, |first, count, parts: [&mut [f32]; N]| {
+            let output = &mut *parts[0];
             if let Some(bias) = bias {
                 output.chunks_mut(outputs).for_each(|row| row.copy_from_slice(bias));
             }
             product(ProductOutput::Add, output, left.rows(first, count), right);
-            if relu {
-                relu_piece(output);
-            }
+            finish(parts);
         });
     }
-    let mut output = Vec::with_capacity(rows * outputs);
-    match bias {
-        Some(bias) => (0..rows).for_each(|_| output.extend_from_slice(bias)),
-        None => output.resize(rows * outputs, 0.0),
-    }
-    product_by_columns(ProductOutput::Add, &mut output, shape.block(outputs), left, right);
-    if relu {
-        relu_piece(&mut output);
-    }
-    output
+    in_columns([rows, outputs], shape.block(outputs), |mut parts: [ColumnBlock<'_>; N]| {
+        let (first, count) = (parts[0].first, parts[0].count);
+        if let Some(bias) = bias {
+            parts[0].for_each_row(|row| row.copy_from_slice(&bias[first..first + count]));
+        }
+        parts[0].product(ProductOutput::Add, left, right.columns(first, count));
+        (0..rows).for_each(|row| finish(parts.each_mut().map(|part| part.row(row))));
+    })
 }
 
-/// An output of blocks of rows, each filled by `fill`, which gets its first row and its number of rows.
-fn by_rows(
+/// `N` outputs of blocks of rows, filled by `fill`, which gets the first row and the number of rows of a block and that
+/// block of each, all zeros.
+fn by_rows<const N: usize>(
     rows: usize,
     columns: usize,
-    fill: impl Fn(usize, usize, &mut [f32]) + Sync,
-) -> Vec<f32> {
+    fill: impl Fn(usize, usize, [&mut [f32]; N]) + Sync,
+) -> [Vec<f32>; N] {
     let count = rows.div_ceil(ROWS);
-    let (output, _) = in_pieces(rows * columns, ROWS * columns, count, |piece, output| {
-        let output = output.zeroed();
+    let outputs = in_pieces_of([ROWS * columns; N], count, |piece, outputs| {
         let first = piece * ROWS;
-        fill(first, ROWS.min(rows - first), output);
+        let count = ROWS.min(rows - first);
+        fill(first, count, outputs.map(|output| &mut output[..count * columns]));
     });
-    output
+    outputs.map(|mut output| {
+        output.truncate(rows * columns);
+        output
+    })
 }
 
 /// The gradient of the input.
@@ -102,14 +142,17 @@ pub fn input_gradient(shape: LinearShape, weight: &[f32], gradient: &[f32]) -> V
     let (weight, block) = (Matrix::new(weight, inputs, outputs), shape.block(inputs));
     if rows >= TALL {
         let left = Matrix::new(gradient, rows, outputs);
-        return by_rows(rows, inputs, |first, count, input| {
+        let [input] = by_rows(rows, inputs, |first, count, [input]| {
             product(ProductOutput::Replace, input, left.rows(first, count), weight.transposed());
         });
+        return input;
     }
     if rows < WORTH_TRANSPOSING.0 || rows * inputs > WORTH_TRANSPOSING.1 {
-        let mut input = vec![0.0; rows * inputs];
         let left = Matrix::new(gradient, rows, outputs);
-        product_by_columns(ProductOutput::Replace, &mut input, block, left, weight.transposed());
+        let [input] = in_columns([rows, inputs], block, |[mut input]| {
+            let right = weight.transposed().columns(input.first, input.count);
+            input.product(ProductOutput::Replace, left, right);
+        });
         return input;
     }
     let gradient = transpose(gradient, rows, outputs);

@@ -5,8 +5,6 @@
 //! and columns, which it sums in another order, have a second one beside them.
 #![expect(unsafe_code, reason = "the gemm crate takes raw pointers; sizes are checked here")]
 
-use super::tasks::share;
-
 /// A matrix inside a slice.
 #[derive(Clone, Copy, Debug)]
 pub struct Matrix<'a> {
@@ -45,6 +43,11 @@ impl<'a> Matrix<'a> {
             (0..self.columns).map(|column| self.values[column * self.column_stride]).collect();
         values.resize(2 * self.columns, 0.0);
         Matrix::new(values, 2, self.columns)
+    }
+
+    /// Rows and columns.
+    pub(super) fn size(&self) -> (usize, usize) {
+        (self.rows, self.columns)
     }
 
     /// Some of the columns.
@@ -97,45 +100,24 @@ pub(crate) fn product_into(
     unsafe { compute(mode, out.as_mut_ptr(), stride, left, right) }
 }
 
-/// The product cut into blocks of columns that are computed in parallel.
+/// The product on the calling thread, into rows that begin `stride` values apart, from `out` on.
+///
+/// # Safety
+/// `out` must be valid for `left`'s rows of `right`'s columns at distances of `stride`, and nobody else may use those
+/// values meanwhile.
 ///
 /// # Panics
-/// If the sizes do not fit.
-pub(crate) fn product_by_columns(
+/// If the inner sizes do not fit.
+pub(super) unsafe fn product_at(
     mode: ProductOutput,
-    out: &mut [f32],
-    block: usize,
+    out: *mut f32,
+    stride: usize,
     left: Matrix,
     right: Matrix,
 ) {
-    let columns = right.columns;
-    assert!(out.len() >= left.rows * columns, "the output is too small for the product");
-    let target = Target(out.as_mut_ptr());
-    share((0..columns.div_ceil(block)).collect(), |_, index: usize| {
-        let first = index * block;
-        let count = block.min(columns - first);
-        // SAFETY: blocks are disjoint sets of columns of the exclusively borrowed output, inside its checked size.
-        unsafe { compute(mode, target.at(first), columns, left, right.columns(first, count)) }
-    });
+    // SAFETY: by the caller's promise.
+    unsafe { compute(mode, out, stride, left, right) }
 }
-
-/// The output that threads write disjoint columns of.
-#[derive(Clone, Copy)]
-struct Target(*mut f32);
-
-impl Target {
-    /// # Safety
-    /// `offset` must be inside the output.
-    unsafe fn at(self, offset: usize) -> *mut f32 {
-        // SAFETY: by the caller's promise.
-        unsafe { self.0.add(offset) }
-    }
-}
-
-// SAFETY: the pointer is only used for disjoint columns while the output is borrowed exclusively.
-unsafe impl Send for Target {}
-// SAFETY: as above.
-unsafe impl Sync for Target {}
 
 /// The most products that one call of gemm adds up: it cuts longer sums, in different places for few rows and many.
 const DEPTH: usize = 512;
@@ -221,10 +203,6 @@ mod tests {
             |i: usize, j: usize| 1.0 + (0..3).map(|k| a[i * 3 + k] * b[k * 4 + j]).sum::<f32>();
         let all: Vec<f32> = (0..8).map(|at| expected(at / 4, at % 4)).collect();
         assert_eq!(out, all);
-        let mut blocks = vec![1.0; 8];
-        let (left, right) = (Matrix::new(&a, 2, 3), Matrix::new(&b, 3, 4));
-        product_by_columns(ProductOutput::Add, &mut blocks, 3, left, right);
-        assert_eq!(blocks, all);
         let mut corner = vec![1.0; 2];
         let right = Matrix::new(&b, 3, 4).columns(1, 2);
         product(ProductOutput::Add, &mut corner, Matrix::new(&a, 2, 3).rows(1, 1), right);

@@ -5,7 +5,7 @@ use burn::module::{Content, DisplaySettings, Flag, Module, ModuleDisplay, Param,
 use burn::nn as burns;
 use burn::tensor::{Device, Tensor, module};
 
-use crate::ops::{Activation, BatchNormed, batch_norm_train, relu};
+use crate::ops::{Activation, BatchNormed, batch_norm_train, relu, relu6};
 
 /// Configuration of a [`BatchNorm`], as Burn's of this name.
 #[derive(Config, Debug)]
@@ -68,6 +68,11 @@ impl BatchNorm {
         self.apply(input, None, Activation::Relu)
     }
 
+    /// Applies the layer and a ReLU6 in one operation.
+    pub fn forward_relu6<const D: usize>(&self, input: Tensor<D>) -> Tensor<D> {
+        self.apply(input, None, Activation::Relu6)
+    }
+
     /// Applies the layer, adds `residual`, and applies a ReLU in one operation.
     pub fn forward_add_relu<const D: usize>(
         &self,
@@ -99,6 +104,7 @@ impl BatchNorm {
         match activation {
             Activation::None => output,
             Activation::Relu => relu(output),
+            Activation::Relu6 => relu6(output),
         }
     }
 

@@ -232,7 +232,10 @@ pub struct PositionWiseFeedForward {
 impl PositionWiseFeedForward {
     /// Applies the layers to `[..., d_model]`.
     pub fn forward<const D: usize>(&self, input: Tensor<D>) -> Tensor<D> {
-        let inner = self.gelu.forward(self.linear_inner.forward(input));
+        let inner = match self.gelu.approximate {
+            true => self.gelu.forward(self.linear_inner.forward(input)),
+            false => self.linear_inner.forward_gelu(input),
+        };
         self.linear_outer.forward(self.dropout.forward(inner))
     }
 }

@@ -5,7 +5,7 @@ use burn::module::{Content, DisplaySettings, Module, ModuleDisplay, Param};
 use burn::nn::{self as burns, Initializer, LinearLayout};
 use burn::tensor::{Device, Tensor};
 
-use crate::ops::linear;
+use crate::ops::{linear, linear_gelu};
 
 /// Configuration of a [`Linear`], as Burn's of this name.
 #[derive(Config, Debug)]
@@ -51,6 +51,11 @@ impl Linear {
     /// Applies the layer to `[..., d_input]`.
     pub fn forward<const D: usize>(&self, input: Tensor<D>) -> Tensor<D> {
         linear(input, self.weight.val(), self.bias.as_ref().map(Param::val))
+    }
+
+    /// The same with a GELU behind it, in one operation.
+    pub fn forward_gelu<const D: usize>(&self, input: Tensor<D>) -> Tensor<D> {
+        linear_gelu(input, self.weight.val(), self.bias.as_ref().map(Param::val))
     }
 }
 

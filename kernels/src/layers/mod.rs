@@ -7,6 +7,7 @@ mod avg_pool2d;
 mod batch_norm;
 mod conv2d;
 mod dropout;
+mod embedding;
 mod encoder;
 mod layer_norm;
 mod linear;
@@ -17,6 +18,7 @@ pub use avg_pool2d::{AdaptiveAvgPool2d, AdaptiveAvgPool2dConfig, AvgPool2d, AvgP
 pub use batch_norm::{BatchNorm, BatchNormConfig};
 pub use conv2d::{Conv2d, Conv2dConfig};
 pub use dropout::{Dropout, DropoutConfig};
+pub use embedding::{Embedding, EmbeddingConfig};
 pub use encoder::{
     PositionWiseFeedForward, PositionWiseFeedForwardConfig, TransformerEncoder,
     TransformerEncoderConfig, TransformerEncoderInput, TransformerEncoderLayer,

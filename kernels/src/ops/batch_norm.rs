@@ -11,7 +11,7 @@ use burn::backend::{
 use burn::tensor::{Tensor, TensorData, module};
 
 use super::{Activation, CpuTensor, is_served, tensor, values};
-use crate::cpu::batch_norm::{self, Affine, NormShape, Rectified, Saved, Statistics};
+use crate::cpu::batch_norm::{self, Affine, NO_CEILING, NormShape, Rectified, Saved, Statistics};
 
 /// Pixels of a channel below which planes are too short for the kernel.
 const FEWEST_PIXELS: usize = 4;
@@ -22,7 +22,8 @@ struct NormSettings {
     epsilon: f64,
     /// Whether the last tensor is a residual.
     residual: bool,
-    relu: bool,
+    /// Where a ReLU ends, if there is one.
+    relu: Option<f32>,
     found: Arc<OnceLock<Statistics>>,
 }
 
@@ -74,7 +75,7 @@ impl<C: CheckpointStrategy> BatchNormOp for Autodiff<Flex, C> {
                 let parameters = [gamma.to_contiguous(), beta.to_contiguous()];
                 let (x, [gamma, beta]) = (input.clone(), parameters.clone());
                 let output = Flex::batch_norm_op(x, gamma, beta, residual, settings.clone());
-                let tells = settings.relu && settings.residual;
+                let tells = settings.relu.is_some() && settings.residual;
                 let output_kept = tells.then(|| output.clone());
                 prepared.finish(
                     BatchNormKept { input, parameters, output: output_kept, settings },
@@ -110,10 +111,11 @@ impl Backward<Flex, 4> for BatchNormBackward {
         let statistics = settings.found.get().expect("the forward pass left its statistics");
         let relu = match (&output, settings.relu) {
             (Some(output), _) => Rectified::ByOutput(values(output)),
-            (None, true) => Rectified::ByInput,
-            (None, false) => Rectified::Not,
+            (None, Some(_)) => Rectified::ByInput,
+            (None, None) => Rectified::Not,
         };
-        let saved = Saved { input: values(&input), statistics, relu };
+        let ceiling = settings.relu.unwrap_or(NO_CEILING);
+        let saved = Saved { input: values(&input), statistics, relu, ceiling };
         let affine =
             Affine { gamma: values(&gamma), beta: values(&beta), epsilon: settings.epsilon };
         let residual = settings.residual && of_residual.is_some();
@@ -174,7 +176,11 @@ pub fn batch_norm_train<const D: usize>(
     }
     let device = input.device();
     let found = Arc::new(OnceLock::new());
-    let relu = activation == Activation::Relu;
+    let relu = match activation {
+        Activation::None => None,
+        Activation::Relu => Some(NO_CEILING),
+        Activation::Relu6 => Some(6.0),
+    };
     let settings =
         NormSettings { epsilon, residual: residual.is_some(), relu, found: found.clone() };
     let nothing = || Tensor::<1>::zeros([1], &device).into_dispatch();
@@ -205,6 +211,7 @@ fn of_burn<const D: usize>(
     let output = match activation {
         Activation::None => output,
         Activation::Relu => super::relu(output),
+        Activation::Relu6 => super::relu6(output),
     };
     BatchNormed { output, mean: found.mean.detach(), variance: found.variance.detach() }
 }

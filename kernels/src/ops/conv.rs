@@ -9,9 +9,9 @@ use burn::backend::{
 use burn::tensor::ops::ConvOptions;
 use burn::tensor::{Tensor, module};
 
-use super::{CpuTensor, is_served, tensor, values};
+use super::{CpuTensor, is_served, relu6, tensor, values};
 use crate::cpu::ConvShape;
-use crate::cpu::conv::{self, Saved, Wanted};
+use crate::cpu::conv::{self, Saved, WantedGradients};
 
 /// What follows a layer's sum in the same operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,6 +20,8 @@ pub enum Activation {
     None,
     /// `max(x, 0)`
     Relu,
+    /// `min(max(x, 0), 6)`
+    Relu6,
 }
 
 #[backend_extension(Flex, Autodiff)]
@@ -97,7 +99,7 @@ impl Backward<Flex, 3> for ConvBackward {
         let ConvKept { input, weight, relu_output, options } = ops.state;
         let shape = shape_of(input.shape().dims(), weight.shape().dims(), &options);
         let [of_input, of_weight, of_bias] = ops.parents;
-        let wanted = Wanted {
+        let wanted = WantedGradients {
             input: of_input.is_some(),
             weight: of_weight.is_some(),
             bias: of_bias.is_some(),
@@ -132,6 +134,10 @@ pub fn conv2d(
     let fits = shape.is_valid()
         && weight.dims()[1] * shape.groups == shape.channels_in
         && bias.as_ref().is_none_or(|bias| is_served(bias) && bias.dims() == [shape.channels_out]);
+    // No network has it right behind a convolution, so that it has no kernel there.
+    if activation == Activation::Relu6 {
+        return relu6(conv2d(input, weight, bias, options, Activation::None));
+    }
     if fits && is_served(&input) && is_served(&weight) {
         // Without a bias zeros serve as one: they need no gradient, and the sum has to start from something.
         let bias = bias.unwrap_or_else(|| Tensor::zeros([shape.channels_out], &input.device()));
@@ -147,6 +153,7 @@ pub fn conv2d(
     match activation {
         Activation::None => output,
         Activation::Relu => burn::tensor::activation::relu(output),
+        Activation::Relu6 => relu6(output),
     }
 }
 

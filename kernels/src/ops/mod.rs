@@ -34,13 +34,13 @@ pub use entropy::cross_entropy;
 pub use gelu::gelu;
 pub use int8::use_int8;
 pub use layer_norm::layer_norm;
-pub use linear::linear;
+pub use linear::{linear, linear_gelu};
 pub use optimizer::{Gradient, Rule, step};
 pub use packed_attention::{PackedAttention, packed_attention};
 pub use pool::max_pool2d;
 pub use relu::relu;
 pub use relu6::relu6;
-pub use rows::rows;
+pub use rows::{embedding, rows};
 
 use burn::backend::{DispatchDevice, Flex, tensor::FloatTensor};
 use burn::tensor::{DType, Device, Shape, Tensor, TensorData};

@@ -1,6 +1,74 @@
 //! Rows of a table by place, with a backward pass that adds up the gradients of each row.
 
+use std::sync::Arc;
+
+use burn::backend::autodiff::checkpoint::{base::Checkpointer, strategy::CheckpointStrategy};
+use burn::backend::autodiff::grads::Gradients;
+use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
+use burn::backend::{
+    Autodiff, Backend, Dispatch, Flex, TensorMetadata, backend_extension, tensor::FloatTensor,
+};
 use burn::tensor::{Int, Tensor, TensorData};
+
+use super::{CpuTensor, is_served, tensor, values};
+use crate::cpu::embedding as kernel;
+
+#[backend_extension(Flex, Autodiff)]
+trait EmbeddingOp: Backend {
+    fn embedding_op(table: FloatTensor<Self>, places: Arc<[usize]>) -> FloatTensor<Self>;
+}
+
+impl EmbeddingOp for Flex {
+    fn embedding_op(table: CpuTensor, places: Arc<[usize]>) -> CpuTensor {
+        let table = table.to_contiguous();
+        let [_, dim] = table.shape().dims();
+        tensor(kernel::forward(values(&table), &places, dim), [places.len(), dim])
+    }
+}
+
+impl<C: CheckpointStrategy> EmbeddingOp for Autodiff<Flex, C> {
+    fn embedding_op(table: FloatTensor<Self>, places: Arc<[usize]>) -> FloatTensor<Self> {
+        match EmbeddingBackward.prepare::<C>([table.node()]).compute_bound().stateful() {
+            OpsKind::Tracked(prepared) => {
+                let table = table.into_primitive();
+                let [rows, _] = table.shape().dims();
+                prepared.finish((places.clone(), rows), Flex::embedding_op(table, places))
+            }
+            OpsKind::UnTracked(prepared) => {
+                prepared.finish(Flex::embedding_op(table.into_primitive(), places))
+            }
+        }
+    }
+}
+
+#[derive(Debug)]
+struct EmbeddingBackward;
+
+impl Backward<Flex, 1> for EmbeddingBackward {
+    /// Which rows, and of how many.
+    type State = (Arc<[usize]>, usize);
+
+    fn backward(self, ops: Ops<Self::State, 1>, grads: &mut Gradients, _: &mut Checkpointer) {
+        let gradient = grads.consume::<Flex>(&ops.node).to_contiguous();
+        if let [Some(parent)] = ops.parents {
+            let (places, rows) = ops.state;
+            let [_, dim] = gradient.shape().dims();
+            let sums = kernel::backward(values(&gradient), &places, rows, dim);
+            grads.register::<Flex>(parent.id, tensor(sums, [rows, dim]));
+        }
+    }
+}
+
+/// The row of each id, which are tensors of the table's device: `[ids, dim]`.
+///
+/// # Panics
+/// If an id lies outside of the table.
+pub fn embedding(table: Tensor<2>, ids: Tensor<1, Int>) -> Tensor<2> {
+    if is_served(&table) {
+        return rows(table, &ids.into_data().iter::<i64>().collect::<Vec<_>>());
+    }
+    table.select(0, ids)
+}
 
 /// The row at each place: a table of `[rows, dim]` gives `[places, dim]`.
 ///
@@ -17,6 +85,11 @@ pub fn rows(table: Tensor<2>, places: &[i64]) -> Tensor<2> {
     #[cfg(any(feature = "wgpu", feature = "cuda"))]
     if gpu::serves(&table) {
         return gpu::rows(table, places);
+    }
+    if is_served(&table) {
+        let places = places.iter().map(|place| *place as usize).collect();
+        let rows = <Dispatch as EmbeddingOp>::embedding_op(table.into_dispatch(), places);
+        return Tensor::from_dispatch(rows);
     }
     let data = TensorData::new(places.to_vec(), [places.len()]);
     table.select(0, Tensor::<1, Int>::from_data(data, &device))

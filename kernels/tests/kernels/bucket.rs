@@ -1,12 +1,12 @@
 //! Kernels of a training step against their references: with Burn's operations on the CPU, and on every GPU that the
 //! build has.
 
-use burn::tensor::{Device, Tensor, TensorData};
-use salamander_kernels::ops::{Gradient, Rule, is_gpu, norm, read, rows, send, step};
+use burn::tensor::{Device, Int, Tensor, TensorData};
+use salamander_kernels::ops::{Gradient, Rule, embedding, is_gpu, norm, read, rows, send, step};
 
 use super::random::Random;
 use super::reference::bucket as reference;
-use super::{assert_close, vector};
+use super::{assert_close, assert_slopes, tracked, vector, with_any_threads};
 
 /// The CPU, and the GPUs of this machine.
 fn devices() -> Vec<Device> {
@@ -186,6 +186,45 @@ fn rows_are_gathered_and_their_gradients_added_up() {
         check(7, 3, 40, &device);
         check(300, 16, 129, &device);
     }
+}
+
+#[test]
+fn embeddings_are_burns_and_their_gradients_slopes() {
+    let (count, dim) = (900, 40);
+    let mut random = Random::new(77);
+    let table = random.values(count * dim);
+    let places: Vec<i64> = (0..300).map(|_| random.between(0, count - 1) as i64).collect();
+    let weights = random.values(places.len() * dim);
+    let device = Device::flex().autodiff();
+    let run = |by: &dyn Fn(Tensor<2>, Tensor<1, Int>) -> Tensor<2>| {
+        let leaf = tracked(&table, [count, dim]);
+        let found = by(leaf.clone(), Tensor::from_data(places.as_slice(), &device));
+        let data = TensorData::new(weights.clone(), [places.len(), dim]);
+        let gradients = (found.clone() * Tensor::from_data(data, &device)).sum().backward();
+        [vector(found.inner()), vector(leaf.grad(&gradients).expect("used"))]
+    };
+    let ours = run(&embedding);
+    let burns = run(&|table, ids| table.select(0, ids));
+    assert_eq!(ours, burns);
+    let at: Vec<usize> = places.iter().map(|place| *place as usize).collect();
+    assert_slopes(table.clone(), &ours[1], "rows", |table| {
+        let found = salamander_kernels::cpu::embedding::forward(table, &at, dim);
+        found.iter().zip(&weights).map(|(y, g)| f64::from(*y) * f64::from(*g)).sum()
+    });
+    with_any_threads(|| {
+        let found = salamander_kernels::cpu::embedding::forward(&table, &at, dim);
+        (found, salamander_kernels::cpu::embedding::backward(&weights, &at, count, dim))
+    });
+    let half = tracked(&table, [count, dim]).inner().cast(burn::tensor::FloatDType::BF16);
+    let ids = Tensor::<1, Int>::from_data(places.as_slice(), &Device::flex());
+    assert_eq!(vector(embedding(half.clone(), ids.clone())), vector(half.select(0, ids)));
+}
+
+#[test]
+#[should_panic(expected = "the places lie in a table of 4 rows")]
+fn an_id_outside_of_the_table_is_refused() {
+    let table = Tensor::<2>::ones([4, 3], &Device::flex());
+    embedding(table, Tensor::from_data([4i64], &Device::flex()));
 }
 
 #[test]

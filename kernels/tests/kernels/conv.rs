@@ -3,14 +3,14 @@
 use burn::tensor::ops::ConvOptions;
 use burn::tensor::{DType, FloatDType, activation, module};
 use salamander_kernels::cpu::ConvShape;
-use salamander_kernels::cpu::conv::{Saved, Wanted, backward, forward};
+use salamander_kernels::cpu::conv::{Saved, WantedGradients, backward, forward};
 use salamander_kernels::ops::{Activation, conv2d};
 
 use super::random::Random;
 use super::reference;
 use super::{assert_all_close, assert_close, assert_slopes, trace, tracked, with_any_threads};
 
-const ALL: Wanted = Wanted { input: true, weight: true, bias: true };
+const ALL: WantedGradients = WantedGradients { input: true, weight: true, bias: true };
 
 struct Case {
     shape: ConvShape,
@@ -98,6 +98,10 @@ fn chosen() -> Vec<ConvShape> {
         depthwise(plain, [14, 14], [1, 1]),
         depthwise(plain, [15, 17], [2, 2]),
         ConvShape { dilation: [2, 1], kernel: [2, 5], ..depthwise(plain, [20, 40], [1, 3]) },
+        // Few pixels, which are multiplied together with those of other samples.
+        ConvShape { channels_out: 24, kernel: [1, 1], ..few_pixels(plain, [2, 2]) },
+        ConvShape { dilation: [2, 2], padding: [(2, 2); 2], ..few_pixels(plain, [4, 3]) },
+        ConvShape { kernel: [1, 1], stride: [2, 2], ..few_pixels(plain, [5, 4]) },
         ConvShape { channels_in: 5, stride: [2, 2], padding: [(1, 1); 2], size: [9, 9], ..plain },
         ConvShape { channels_in: 4, padding: [(1, 1); 2], size: [7, 17], batch: 17, ..plain },
         ConvShape { channels_in: 16, padding: [(1, 1); 2], size: [16, 16], batch: 9, ..plain },
@@ -110,6 +114,22 @@ fn chosen() -> Vec<ConvShape> {
             ..plain
         },
     ]
+}
+
+fn few_pixels(plain: ConvShape, size: [usize; 2]) -> ConvShape {
+    ConvShape { batch: 150, channels_in: 7, channels_out: 9, size, ..plain }
+}
+
+#[test]
+fn a_sample_alone_gives_the_bits_that_it_gives_among_others() {
+    for Case { shape, input, weight, bias, .. } in cases() {
+        let all = forward(&shape, &input, &weight, Some(&bias), false);
+        let one = ConvShape { batch: 1, ..shape };
+        let last = shape.batch - 1;
+        let sample = &input[last * shape.sample_in()..];
+        let found = forward(&one, sample, &weight, Some(&bias), false);
+        assert_eq!(found, all[last * shape.sample_out()..], "{shape:?}");
+    }
 }
 
 /// Each channel by a filter of its own.
@@ -158,7 +178,12 @@ fn only_wanted_gradients_are_computed() {
     for case in cases().take(12) {
         let all = backward(&case.shape, case.saved(), &case.gradient, ALL);
         let some = |input, weight, bias| {
-            backward(&case.shape, case.saved(), &case.gradient, Wanted { input, weight, bias })
+            backward(
+                &case.shape,
+                case.saved(),
+                &case.gradient,
+                WantedGradients { input, weight, bias },
+            )
         };
         assert_eq!(some(true, false, false).input, all.input);
         assert_eq!(some(false, true, false).weight, all.weight);

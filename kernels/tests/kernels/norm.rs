@@ -4,7 +4,9 @@ use burn::module::Module;
 use burn::tensor::ops::AvgPoolOptions;
 use burn::tensor::{DType, Device, FloatDType, Tensor, activation, module};
 use salamander_kernels::cpu::average::{self, AverageShape, Windows};
-use salamander_kernels::cpu::batch_norm::{Affine, NormShape, Rectified, Saved, backward, forward};
+use salamander_kernels::cpu::batch_norm::{
+    Affine, NO_CEILING, NormShape, Rectified, Saved, backward, forward,
+};
 use salamander_kernels::layers::{BatchNorm, BatchNormConfig};
 use salamander_kernels::ops::{Activation, adaptive_avg_pool2d, avg_pool2d, batch_norm_train};
 
@@ -36,7 +38,7 @@ impl Case {
     }
 
     /// The output and all gradients, by our operation or by Burn's.
-    fn traced(&self, ours: bool, residual: bool, relu: bool) -> Vec<Vec<f32>> {
+    fn traced(&self, ours: bool, residual: bool, activation: Activation) -> Vec<Vec<f32>> {
         // Around zero, where both round so little that no value comes out on the other side of a ReLU.
         let input: Vec<f32> = self.input.iter().map(|value| value - 30.0).collect();
         let x = tracked(&input, self.dims());
@@ -44,14 +46,17 @@ impl Case {
         let [gamma, beta] = [&self.gamma, &self.beta].map(|v| tracked(v, [self.shape.channels]));
         let parameters = [gamma.clone(), beta.clone()];
         let (output, mean, variance) = if ours {
-            let activation = if relu { Activation::Relu } else { Activation::None };
             let residual = residual.then(|| r.clone());
             let found = batch_norm_train(x.clone(), parameters, EPSILON, residual, activation);
             (found.output, found.mean, found.variance)
         } else {
             let found = module::batch_norm_train(x.clone(), gamma.clone(), beta.clone(), EPSILON);
             let output = if residual { found.output + r.clone() } else { found.output };
-            let output = if relu { activation::relu(output) } else { output };
+            let output = match activation {
+                Activation::None => output,
+                Activation::Relu => activation::relu(output),
+                Activation::Relu6 => output.clamp(0.0, 6.0),
+            };
             (output, found.mean, found.variance)
         };
         let mut all = trace(output, |gradients| {
@@ -95,18 +100,19 @@ fn kernels_equal_the_reference() {
         let parameters = [&case.gamma[..], &case.beta[..]];
         let [expected, means, variances] =
             reference::batch_norm(&case.shape, &case.input, parameters, EPSILON);
-        let (found, statistics) = forward(case.shape, &case.input, case.affine(), None, false);
+        let (found, statistics) = forward(case.shape, &case.input, case.affine(), None, None);
         assert_close(&found, &expected, &what);
         assert_close(&statistics.mean, &means, &what);
         assert_close(&statistics.variance, &variances, &what);
         let added: Vec<f32> =
             expected.iter().zip(&case.residual).map(|(a, b)| (a + b).max(0.0)).collect();
         let (found, _) =
-            forward(case.shape, &case.input, case.affine(), Some(&case.residual), true);
+            forward(case.shape, &case.input, case.affine(), Some(&case.residual), Some(NO_CEILING));
         assert_close(&found, &added, &what);
 
         let relu = Rectified::Not;
-        let saved = Saved { input: &case.input, statistics: &statistics, relu };
+        let saved =
+            Saved { input: &case.input, statistics: &statistics, relu, ceiling: NO_CEILING };
         let found = backward(case.shape, saved, case.affine(), &case.gradient, true);
         let expected = reference::batch_norm_backward(
             &case.shape,
@@ -125,10 +131,12 @@ fn kernels_equal_the_reference() {
 #[test]
 fn operations_equal_burns() {
     for case in cases() {
-        for (residual, relu) in [(false, false), (false, true), (true, false), (true, true)] {
-            let what = format!("{:?}, residual {residual}, relu {relu}", case.shape);
-            let expected = case.traced(false, residual, relu);
-            assert_all_close(&case.traced(true, residual, relu), &expected, &what);
+        for activation in [Activation::None, Activation::Relu, Activation::Relu6] {
+            for residual in [false, true] {
+                let what = format!("{:?}, residual {residual}, {activation:?}", case.shape);
+                let expected = case.traced(false, residual, activation);
+                assert_all_close(&case.traced(true, residual, activation), &expected, &what);
+            }
         }
     }
 }
@@ -138,13 +146,14 @@ fn gradients_are_slopes() {
     for case in cases().into_iter().skip(1) {
         let loss = |input: &[f32], gamma: &[f32], beta: &[f32]| {
             let affine = Affine { gamma, beta, epsilon: EPSILON };
-            let (output, _) = forward(case.shape, input, affine, None, false);
+            let (output, _) = forward(case.shape, input, affine, None, None);
             let products = output.iter().zip(&case.gradient);
             products.map(|(y, g)| f64::from(*y) * f64::from(*g)).sum::<f64>()
         };
-        let (_, statistics) = forward(case.shape, &case.input, case.affine(), None, false);
+        let (_, statistics) = forward(case.shape, &case.input, case.affine(), None, None);
         let relu = Rectified::Not;
-        let saved = Saved { input: &case.input, statistics: &statistics, relu };
+        let saved =
+            Saved { input: &case.input, statistics: &statistics, relu, ceiling: NO_CEILING };
         let found = backward(case.shape, saved, case.affine(), &case.gradient, false);
         let what = format!("{:?}", case.shape);
         assert_slopes(case.gamma.clone(), &found.gamma, &what, |gamma| {
@@ -164,11 +173,14 @@ fn gradients_are_slopes() {
 #[test]
 fn any_number_of_threads_gives_the_same_bits() {
     for case in cases() {
-        let (_, statistics) = forward(case.shape, &case.input, case.affine(), None, false);
+        let (_, statistics) = forward(case.shape, &case.input, case.affine(), None, None);
         let residual = Some(&case.residual[..]);
-        with_any_threads(|| forward(case.shape, &case.input, case.affine(), residual, true));
+        with_any_threads(|| {
+            forward(case.shape, &case.input, case.affine(), residual, Some(NO_CEILING))
+        });
         let relu = Rectified::ByOutput(&case.residual);
-        let saved = Saved { input: &case.input, statistics: &statistics, relu };
+        let saved =
+            Saved { input: &case.input, statistics: &statistics, relu, ceiling: NO_CEILING };
         with_any_threads(|| backward(case.shape, saved, case.affine(), &case.gradient, true));
         let saved = Saved { relu: Rectified::ByInput, ..saved };
         with_any_threads(|| backward(case.shape, saved, case.affine(), &case.gradient, false));
@@ -274,7 +286,7 @@ fn other_types_use_burns_operations() {
         .map(|values| tracked(values, [case.shape.channels]).cast(FloatDType::F64));
     let found = batch_norm_train(x.clone(), parameters, EPSILON, None, Activation::Relu);
     assert_eq!(found.output.dtype(), DType::F64);
-    let (expected, _) = forward(case.shape, &case.input, case.affine(), None, true);
+    let (expected, _) = forward(case.shape, &case.input, case.affine(), None, Some(NO_CEILING));
     assert_close(&vector(found.output.inner()), &expected, "f64");
     assert_eq!(adaptive_avg_pool2d(x, [1, 1]).dtype(), DType::F64);
 }

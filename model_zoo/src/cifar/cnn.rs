@@ -98,7 +98,7 @@ impl Trial for Cnn {
     const EXPORTS: &'static [&'static str] = &["onnx"];
 
     fn export(&self, _format: &str, _cx: &Context<Hp>, folder: &Path) -> Result<(), BuildError> {
-        super::export_onnx(Self::NAME, folder, |graph, image| {
+        super::IMAGE.export_onnx(Self::NAME, folder, |graph, image| {
             let mut x = image.clone();
             for (at, stage) in self.stages.iter().enumerate() {
                 let part = |part: &str| format!("stages.{at}.{part}");

@@ -60,7 +60,7 @@ impl Trial for CifarMobileNet {
     const EXPORTS: &'static [&'static str] = &["onnx"];
 
     fn export(&self, _format: &str, _cx: &Context<Hp>, folder: &Path) -> Result<(), BuildError> {
-        super::export_onnx(Self::NAME, folder, |graph, image| {
+        super::IMAGE.export_onnx(Self::NAME, folder, |graph, image| {
             let x = graph.normalised("image", image, &[0.5], &[0.25]);
             self.net.lay_out(graph, &x)
         })

@@ -118,7 +118,7 @@ impl Trial for ResNet20 {
     const EXPORTS: &'static [&'static str] = &["onnx"];
 
     fn export(&self, _format: &str, _cx: &Context<Hp>, folder: &Path) -> Result<(), BuildError> {
-        super::export_onnx(Self::NAME, folder, |graph, image| {
+        super::IMAGE.export_onnx(Self::NAME, folder, |graph, image| {
             let x = graph.conv2d("conv", &self.conv, image)?;
             let x = graph.batch_norm("norm", &self.norm, &x);
             let mut x = graph.relu("norm", &x);

@@ -72,7 +72,7 @@ impl Trial for Conv32 {
     const EXPORTS: &'static [&'static str] = &["onnx"];
 
     fn export(&self, _format: &str, _cx: &Context<Hp>, folder: &Path) -> Result<(), BuildError> {
-        super::export_onnx(Self::NAME, folder, |graph, x| {
+        super::IMAGE.export_onnx(Self::NAME, folder, |graph, x| {
             let x = graph.conv2d("conv1", &self.conv1, x)?;
             let x = graph.relu("conv1", &x);
             let x = graph.conv2d("conv2", &self.conv2, &x)?;

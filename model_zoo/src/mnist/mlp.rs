@@ -64,7 +64,7 @@ impl Trial for Mlp {
     const EXPORTS: &'static [&'static str] = &["onnx"];
 
     fn export(&self, _format: &str, _cx: &Context<Hp>, folder: &Path) -> Result<(), BuildError> {
-        super::export_onnx(Self::NAME, folder, |graph, x| {
+        super::IMAGE.export_onnx(Self::NAME, folder, |graph, x| {
             let x = graph.flatten("image", x);
             let x = graph.linear("fc1", &self.fc1, &x);
             let x = graph.relu("fc1", &x);

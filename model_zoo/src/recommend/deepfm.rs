@@ -3,8 +3,8 @@
 use salamander::prelude::*;
 
 use super::criteo::{Click, ClickBatch, FIELDS};
+use super::factor_net::{FactorNet, FactorSizes};
 use super::ranking;
-use super::tower::Tower;
 
 /// Hyperparameters.
 #[derive(Hparams)]
@@ -21,13 +21,10 @@ pub struct Hp {
     dropout: f64,
 }
 
-/// A weight and an embedding per id; the embeddings meet in pairs and in a network.
+/// A factorisation machine and hidden layers.
 #[derive(Module, Debug)]
 pub struct DeepFm {
-    linear: Table,
-    factors: Table,
-    tower: Tower,
-    out: Linear,
+    net: FactorNet,
 }
 
 impl Trial for DeepFm {
@@ -37,23 +34,14 @@ impl Trial for DeepFm {
     type Output = Tensor<2>;
 
     fn build(cx: &Context<Hp>) -> Result<Self, BuildError> {
-        let hp = &cx.hp;
-        let inputs = FIELDS * hp.dim;
-        let adagrad = || Optimizer::adagrad(hp.table_rate);
-        Ok(Self {
-            linear: cx.table("linear", 1).zeros().optimizer(adagrad()).build(),
-            factors: cx.table("factors", hp.dim).normal(0.0, 0.01).optimizer(adagrad()).build(),
-            tower: Tower::new(inputs, &hp.hidden, hp.dropout, &cx.device),
-            out: LinearConfig::new(Tower::outputs(inputs, &hp.hidden), 1).init(&cx.device),
-        })
+        let Hp { dim, hidden, dropout, table_rate, .. } = &cx.hp;
+        let (dim, dropout, table_rate) = (*dim, *dropout, *table_rate);
+        let sizes = FactorSizes { fields: FIELDS, dim, hidden, dropout, table_rate };
+        Ok(Self { net: FactorNet::new(cx, &sizes) })
     }
 
     fn forward(&self, batch: &ClickBatch) -> Tensor<2> {
-        let ids = batch.ids();
-        let linear = self.linear.lookup(&ids).sum_dim(1).flatten(1, 2);
-        let factors = self.factors.lookup(&ids);
-        let pairs = all_pairs(factors.clone());
-        linear + pairs + self.out.forward(self.tower.forward(factors.flatten(1, 2)))
+        self.net.forward(&batch.ids())
     }
 
     fn loss(&self, output: &Tensor<2>, batch: &ClickBatch) -> Tensor<1> {
@@ -70,27 +58,5 @@ impl Trial for DeepFm {
 
     fn predict(&self, output: Tensor<2>) -> Tensor<2> {
         sigmoid(output)
-    }
-}
-
-/// The sum of the products of all pairs of fields: half of the square of the sum less the sum of the squares
-/// (equation 3 of <https://doi.org/10.1109/ICDM.2010.127>), which takes one pass instead of one per pair.
-pub(super) fn all_pairs(factors: Tensor<3>) -> Tensor<2> {
-    let square_of_sum = factors.clone().sum_dim(1).powi_scalar(2);
-    let sum_of_squares = factors.powi_scalar(2).sum_dim(1);
-    ((square_of_sum - sum_of_squares) * 0.5).sum_dim(2).flatten(1, 2)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn pairs_are_summed_without_those_of_a_field_with_itself() {
-        let device = Device::flex();
-        let factors = Tensor::<3>::from_data([[[1.0, 2.0], [3.0, -1.0], [0.5, 4.0]]], &device);
-        let found: Vec<f32> = all_pairs(factors).into_data().iter::<f32>().collect();
-        let expected = (1.0 * 3.0 - 2.0) + (1.0 * 0.5 + 2.0 * 4.0) + (3.0 * 0.5 - 4.0);
-        assert_eq!(found, [expected]);
     }
 }

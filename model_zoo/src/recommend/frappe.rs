@@ -3,9 +3,8 @@
 
 use salamander::prelude::*;
 
-use super::deepfm::all_pairs;
+use super::factor_net::{FactorNet, FactorSizes};
 use super::ranking;
-use super::tower::Tower;
 
 /// The user, the app and eight things about the situation.
 const FIELDS: usize = 10;
@@ -34,13 +33,10 @@ pub struct Hp {
     dropout: f64,
 }
 
-/// A weight and an embedding per id; the embeddings meet in pairs and in a network.
+/// A factorisation machine and hidden layers.
 #[derive(Module, Debug)]
 pub struct FrappeDeepFm {
-    linear: Table,
-    factors: Table,
-    tower: Tower,
-    out: Linear,
+    net: FactorNet,
 }
 
 impl Trial for FrappeDeepFm {
@@ -50,22 +46,14 @@ impl Trial for FrappeDeepFm {
     type Output = Tensor<2>;
 
     fn build(cx: &Context<Hp>) -> Result<Self, BuildError> {
-        let hp = &cx.hp;
-        let inputs = FIELDS * hp.dim;
-        let adagrad = || Optimizer::adagrad(hp.table_rate);
-        Ok(Self {
-            linear: cx.table("linear", 1).zeros().optimizer(adagrad()).build(),
-            factors: cx.table("factors", hp.dim).normal(0.0, 0.01).optimizer(adagrad()).build(),
-            tower: Tower::new(inputs, &hp.hidden, hp.dropout, &cx.device),
-            out: LinearConfig::new(Tower::outputs(inputs, &hp.hidden), 1).init(&cx.device),
-        })
+        let Hp { dim, hidden, dropout, table_rate, .. } = &cx.hp;
+        let (dim, dropout, table_rate) = (*dim, *dropout, *table_rate);
+        let sizes = FactorSizes { fields: FIELDS, dim, hidden, dropout, table_rate };
+        Ok(Self { net: FactorNet::new(cx, &sizes) })
     }
 
     fn forward(&self, batch: &VisitBatch) -> Tensor<2> {
-        let linear = self.linear.lookup(&batch.ids).sum_dim(1).flatten(1, 2);
-        let factors = self.factors.lookup(&batch.ids);
-        let pairs = all_pairs(factors.clone());
-        linear + pairs + self.out.forward(self.tower.forward(factors.flatten(1, 2)))
+        self.net.forward(&batch.ids)
     }
 
     fn loss(&self, output: &Tensor<2>, batch: &VisitBatch) -> Tensor<1> {

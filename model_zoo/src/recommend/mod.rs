@@ -5,15 +5,18 @@
 //! - [`criteo`]: which advertisements are clicked; [`deepfm`], [`dcn`] and [`xdeepfm`] read it
 //! - [`frappe`]: which apps are used in which situation
 //! - [`ncf`]: which films are liked
-//! - [`tower`]: the hidden layers that all of them have
+//! - [`prepared`]: the same advertisements, as the flow `clicks` has prepared them
+//! - [`tower`]: the hidden layers that all of them have; [`factor_net`]: DeepFM for any records of ids
 
 pub mod census;
 pub mod criteo;
 pub mod dcn;
 pub mod deepfm;
 pub mod dnn;
+pub mod factor_net;
 pub mod frappe;
 pub mod ncf;
+pub mod prepared;
 pub mod tower;
 pub mod wide_deep;
 pub mod xdeepfm;

@@ -1,7 +1,6 @@
 //! Heart disease (<https://archive.ics.uci.edu/dataset/45/heart+disease>) from numbers, groups of an age and a word, as
 //! ElasticDL's zoo has it. `salamander data fetch heart` writes what it reads.
 
-use burn::nn::{Embedding, EmbeddingConfig};
 use salamander::prelude::*;
 
 /// Groups of an age.
@@ -75,10 +74,8 @@ impl Trial for Heart {
         let (device, dtype) = (batch.numbers.device(), batch.numbers.dtype());
         let row = |values: [f32; NUMBERS]| Tensor::<2>::from_data([values], &device).cast(dtype);
         let numbers = (batch.numbers.clone() - row(MEANS)) / row(DEVIATIONS);
-        let rows = |table: &Embedding, ids: &Tensor<1, Int>| {
-            table.forward(ids.clone().unsqueeze_dim(1)).flatten(1, 2)
-        };
-        let (ages, scans) = (rows(&self.ages, &batch.age_group), rows(&self.scans, &batch.thal));
+        let ages = self.ages.rows(batch.age_group.clone());
+        let scans = self.scans.rows(batch.thal.clone());
         let x = Tensor::cat(vec![numbers, ages, scans], 1);
         self.out.forward(relu(self.fc2.forward(relu(self.fc1.forward(x)))))
     }

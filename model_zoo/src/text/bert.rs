@@ -16,44 +16,34 @@ pub struct Hp {
     /// The folder with `config.json`, `model.safetensors` and `tokenizer.json`.
     pub(super) bert_type: PathBuf,
     #[hparam(default = 2e-5, min = 0.0)]
-    pub(super) learning_rate: f64,
+    learning_rate: f64,
     /// Of weights; biases and norms have none.
     #[hparam(default = 0.01, min = 0.0)]
-    pub(super) weight_decay: f64,
+    weight_decay: f64,
     /// Steps in which the rate rises; then it falls to zero.
     #[hparam(default = 0)]
-    pub(super) warmup: u64,
+    warmup: u64,
     /// The rate of a layer by that of the one above it.
     #[hparam(default = 1.0, min = 0.0, max = 1.0)]
-    pub(super) layer_decay: f64,
+    layer_decay: f64,
     /// Layers, for `layer_decay`.
     #[hparam(default = 12)]
-    pub(super) layers: usize,
+    layers: usize,
     /// Layers that stay as they are, with the embeddings before them.
     #[hparam(default = None)]
-    pub(super) frozen_layers: Option<usize>,
+    frozen_layers: Option<usize>,
     /// In the place of what `config.json` says.
     #[hparam(default = None, min = 0.0, max = 1.0)]
-    pub(super) dropout: Option<f64>,
+    dropout: Option<f64>,
     /// Begins with a fresh head, whatever the file has.
     #[hparam(default = false)]
-    pub(super) new_head: bool,
+    new_head: bool,
 }
 
 /// A classifier of reviews.
 #[derive(Module, Debug)]
 pub struct BertReviews {
     bert: BertClassifier,
-}
-
-/// What `config.json` says, with the hyperparameters in force.
-pub(super) fn config(cx: &Context<Hp>) -> Result<BertConfig, BuildError> {
-    let file = cx.assets.file("config.json").ok_or("config.json is missing")?;
-    let mut config = BertConfig::parse(file)?;
-    if let Some(dropout) = cx.hp.dropout {
-        (config.hidden_dropout_prob, config.attention_probs_dropout_prob) = (dropout, dropout);
-    }
-    Ok(config)
 }
 
 impl Trial for BertReviews {
@@ -72,19 +62,11 @@ impl Trial for BertReviews {
             config.check_tokenizer(tokenizer)?;
         }
         let classes = Review::class_names(&cx.assets).len();
-        let bert = BertClassifier::new(&config, classes, &cx.device);
-        Ok(Self {
-            bert: match cx.hp.frozen_layers {
-                Some(layers) => bert.freeze(layers),
-                None => bert,
-            },
-        })
+        Ok(Self { bert: classifier(cx, &config, classes) })
     }
 
     fn pretrained(self, cx: &Context<Hp>) -> Result<Self, BuildError> {
-        let head = if cx.hp.new_head { Head::Fresh } else { Head::IfThere };
-        let (bert, _) = self.bert.load(&cx.hp.bert_type, head)?;
-        Ok(Self { bert })
+        Ok(Self { bert: cx.hp.pretrained(self.bert)? })
     }
 
     fn forward(&self, batch: &ReviewBatch) -> Tensor<2> {
@@ -96,16 +78,15 @@ impl Trial for BertReviews {
     }
 
     fn optimizer(hp: &Hp) -> impl Into<Optimizer> {
-        Optimizer::adamw(hp.learning_rate).weight_decay(hp.weight_decay)
+        hp.optimizer()
     }
 
     fn groups(hp: &Hp) -> Vec<ParamGroup> {
-        bert::groups("bert.encoder", hp.layers, hp.layer_decay)
+        hp.groups()
     }
 
     fn schedule(hp: &Hp) -> Schedule {
-        let curve = Curve::Linear { over: None, floor: 0.0 };
-        Schedule { warmup: hp.warmup, curve, ..Schedule::default() }
+        hp.schedule()
     }
 
     fn metrics(&self, output: &Tensor<2>, batch: &ReviewBatch) -> Metrics {
@@ -122,6 +103,46 @@ impl Trial for BertReviews {
         let classes = Review::class_names(&cx.assets);
         ExportedClassifier { name: Self::NAME, model: &self.bert, classes: &classes }
             .write(format, cx, folder)
+    }
+}
+
+/// What `config.json` says, with the hyperparameters in force.
+pub(super) fn config(cx: &Context<Hp>) -> Result<BertConfig, BuildError> {
+    let file = cx.assets.file("config.json").ok_or("config.json is missing")?;
+    let mut config = BertConfig::parse(file)?;
+    if let Some(dropout) = cx.hp.dropout {
+        (config.hidden_dropout_prob, config.attention_probs_dropout_prob) = (dropout, dropout);
+    }
+    Ok(config)
+}
+
+/// A classifier with fresh parameters, of which some may stay as they are.
+pub(super) fn classifier(cx: &Context<Hp>, config: &BertConfig, classes: usize) -> BertClassifier {
+    let bert = BertClassifier::new(config, classes, &cx.device);
+    match cx.hp.frozen_layers {
+        Some(layers) => bert.freeze(layers),
+        None => bert,
+    }
+}
+
+/// How a classifier in the field `bert` of a trial is fine-tuned.
+impl Hp {
+    pub(super) fn pretrained(&self, bert: BertClassifier) -> Result<BertClassifier, BuildError> {
+        let head = if self.new_head { Head::Fresh } else { Head::IfThere };
+        Ok(bert.load(&self.bert_type, head)?.0)
+    }
+
+    pub(super) fn optimizer(&self) -> impl Into<Optimizer> + use<> {
+        Optimizer::adamw(self.learning_rate).weight_decay(self.weight_decay)
+    }
+
+    pub(super) fn groups(&self) -> Vec<ParamGroup> {
+        bert::groups("bert.encoder", self.layers, self.layer_decay)
+    }
+
+    pub(super) fn schedule(&self) -> Schedule {
+        let curve = Curve::Linear { over: None, floor: 0.0 };
+        Schedule { warmup: self.warmup, curve, ..Schedule::default() }
     }
 }
 

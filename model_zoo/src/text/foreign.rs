@@ -26,7 +26,7 @@ pub struct Hp {
 )]
 pub struct ClassifiedText {
     #[input(tokenize = "tokenizer.json", max_length = 128)]
-    text: String,
+    text: Vec<i64>,
     #[label]
     label: u16,
 }

@@ -3,11 +3,11 @@
 
 use std::path::{Path, PathBuf};
 
-use salamander::models::bert::{self, BertClassifier, Head};
+use salamander::models::bert::BertClassifier;
 use salamander::prelude::*;
 use salamander::train::example::Example as _;
 
-use super::bert::{ExportedClassifier, Hp, config};
+use super::bert::{ExportedClassifier, Hp, classifier, config};
 use super::{TextPair, TextPairBatch};
 
 /// A classifier of pairs.
@@ -32,19 +32,11 @@ impl Trial for BertPairs {
             config.check_pairs(tokenizer)?;
         }
         let classes = TextPair::class_names(&cx.assets).len();
-        let bert = BertClassifier::new(&config, classes, &cx.device);
-        Ok(Self {
-            bert: match cx.hp.frozen_layers {
-                Some(layers) => bert.freeze(layers),
-                None => bert,
-            },
-        })
+        Ok(Self { bert: classifier(cx, &config, classes) })
     }
 
     fn pretrained(self, cx: &Context<Hp>) -> Result<Self, BuildError> {
-        let head = if cx.hp.new_head { Head::Fresh } else { Head::IfThere };
-        let (bert, _) = self.bert.load(&cx.hp.bert_type, head)?;
-        Ok(Self { bert })
+        Ok(Self { bert: cx.hp.pretrained(self.bert)? })
     }
 
     fn forward(&self, batch: &TextPairBatch) -> Tensor<2> {
@@ -56,16 +48,15 @@ impl Trial for BertPairs {
     }
 
     fn optimizer(hp: &Hp) -> impl Into<Optimizer> {
-        Optimizer::adamw(hp.learning_rate).weight_decay(hp.weight_decay)
+        hp.optimizer()
     }
 
     fn groups(hp: &Hp) -> Vec<ParamGroup> {
-        bert::groups("bert.encoder", hp.layers, hp.layer_decay)
+        hp.groups()
     }
 
     fn schedule(hp: &Hp) -> Schedule {
-        let curve = Curve::Linear { over: None, floor: 0.0 };
-        Schedule { warmup: hp.warmup, curve, ..Schedule::default() }
+        hp.schedule()
     }
 
     fn metrics(&self, output: &Tensor<2>, batch: &TextPairBatch) -> Metrics {

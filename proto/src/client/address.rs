@@ -17,14 +17,14 @@ pub(super) struct MasterAddress {
     endpoint: Endpoint,
     tls: Option<Tls>,
     token: Token,
-    refusal: Refusal,
+    refusal: LastRefusal,
 }
 
 /// What the last line learnt about TLS or the token: errors lose their causes on their way through HTTP/2.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Refusal(Arc<Mutex<Option<String>>>);
+pub(super) struct LastRefusal(Arc<Mutex<Option<String>>>);
 
-impl Refusal {
+impl LastRefusal {
     pub(super) fn note(&self, reason: String) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(reason);
     }
@@ -45,7 +45,7 @@ impl MasterAddress {
             .keep_alive_timeout(limits::KEEP_ALIVE_ANSWER)
             .keep_alive_while_idle(true);
         let token = token::of_connections(&options.token);
-        Ok(Self { endpoint, tls, token, refusal: Refusal::default() })
+        Ok(Self { endpoint, tls, token, refusal: LastRefusal::default() })
     }
 
     /// What goes along with every call: the token, where the connection hides it.

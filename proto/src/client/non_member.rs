@@ -50,13 +50,13 @@ pub enum CallError {
 
 #[derive(Debug)]
 struct SessionState {
-    state: Mutex<Standing>,
+    state: Mutex<SessionStanding>,
     ended: Condvar,
     started: Instant,
 }
 
 #[derive(Debug, Default)]
-struct Standing {
+struct SessionStanding {
     end: Option<RunEnd>,
     activity: Activity,
 }
@@ -98,6 +98,16 @@ impl NonMember {
         self.shared.lock().activity.turn_to(self.shared.now(), work, records);
     }
 
+    /// So much of the time that it computed was spent on waiting for records.
+    pub fn waited(&self, time: Duration) {
+        self.shared.lock().activity.waited(time);
+    }
+
+    /// What this process does and has done so far.
+    pub fn beat(&self) -> Beat {
+        self.shared.beat()
+    }
+
     /// Calls the master, again and again while it is away: until the run is over, `leaves` says so, or this time has
     /// passed.
     pub fn call<T>(
@@ -135,12 +145,16 @@ impl NonMember {
 }
 
 impl SessionState {
-    fn lock(&self) -> MutexGuard<'_, Standing> {
+    fn lock(&self) -> MutexGuard<'_, SessionStanding> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn now(&self) -> Millis {
         self.started.elapsed().as_millis() as Millis
+    }
+
+    fn beat(&self) -> Beat {
+        self.lock().activity.beat(self.now())
     }
 }
 
@@ -174,7 +188,7 @@ impl Handler for OrderListener {
     }
 
     fn beat(&mut self) -> Beat {
-        self.shared.lock().activity.beat(self.shared.now())
+        self.shared.beat()
     }
 
     fn refused(&mut self, reason: &str) {

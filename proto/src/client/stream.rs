@@ -16,19 +16,19 @@ use tokio_rustls::client::TlsStream;
 use tokio_util::either::Either;
 use tonic::transport::Uri;
 
-use super::address::Refusal;
+use super::address::LastRefusal;
 
 /// A connection.
 pub(super) struct ControlStream {
     stream: Either<TcpStream, Box<TlsStream<TcpStream>>>,
     /// Whether the first byte of the other side was looked at.
     heard: bool,
-    refusal: Refusal,
+    refusal: LastRefusal,
 }
 
 impl ControlStream {
     /// Connects, and shakes hands.
-    pub(super) async fn open(to: &Uri, keys: &Keys, refusal: Refusal) -> io::Result<Self> {
+    pub(super) async fn open(to: &Uri, keys: &Keys, refusal: LastRefusal) -> io::Result<Self> {
         let host = to.host().unwrap_or_default().trim_matches(['[', ']']);
         let mut tcp = TcpStream::connect((host, to.port_u16().unwrap_or_default())).await?;
         // Small messages that somebody waits for.
@@ -49,9 +49,9 @@ impl ControlStream {
 }
 
 /// Has the other side prove that it has the token, and proves the same to it.
-async fn prove(tcp: &mut TcpStream, token: &Token, refusal: &Refusal) -> io::Result<()> {
+async fn prove(tcp: &mut TcpStream, token: &Token, refusal: &LastRefusal) -> io::Result<()> {
     let nonce = handshake::nonce().map_err(io::Error::other)?;
-    let client = handshake::Client::new(token, &Purpose::STREAM, &nonce);
+    let client = handshake::ClientHandshake::new(token, &Purpose::STREAM, &nonce);
     tcp.write_all(client.hello()).await?;
     let mut challenge = [0; CHALLENGE];
     let mut heard = 0;
@@ -84,12 +84,12 @@ fn poll_alert(tcp: &TcpStream, cx: &mut Context<'_>) -> Poll<bool> {
 }
 
 /// The error of a plain line to a master that wants TLS.
-fn wanted(refusal: &Refusal) -> io::Error {
+fn wanted(refusal: &LastRefusal) -> io::Error {
     explain(tls::Error::wanted().into(), refusal)
 }
 
 /// Says what an error of TLS means, and notes it.
-fn explain(error: io::Error, refusal: &Refusal) -> io::Error {
+fn explain(error: io::Error, refusal: &LastRefusal) -> io::Error {
     match tls::Error::of_io(&error) {
         Some(meant) => {
             refusal.note(meant.to_string());

@@ -7,7 +7,7 @@ use salamander_core::elastic::{Beat, Count, Generation, Term, Version, WorkerId}
 use salamander_core::ledger::Tally;
 use salamander_core::metrics::{Measure, Metric, Metrics};
 use salamander_core::plan::MicroBatch;
-use salamander_core::progress::Progress;
+use salamander_core::progress::{Progress, StepCount};
 use salamander_core::report::{
     Brief, EndReport, EpochReport, EvaluationPart, Measured, Report, Start, StepReport, Timings,
 };
@@ -46,7 +46,7 @@ fn metrics() -> Metrics {
 #[test]
 fn reports_come_back_as_they_were() {
     let progress = Progress {
-        steps: 7,
+        steps: StepCount(7),
         training: metrics(),
         callbacks: [("own".to_string(), serde_json::json!({"list": [1, -2, 0.5, null, true]}))]
             .into(),
@@ -55,7 +55,7 @@ fn reports_come_back_as_they_were() {
     let ranks = vec![Timings { wall: Duration::from_millis(5), ..Timings::default() }];
     let validation = Some(metrics());
     let reports = [
-        Report::Start(Start { total: 40, leads: true, ..Start::default() }),
+        Report::Start(Start { total: StepCount(40), leads: true, ..Start::default() }),
         Report::Step(StepReport {
             loss: f64::INFINITY,
             gradient_norm: Some(0.0),
@@ -108,7 +108,10 @@ fn a_status_comes_back_as_it_was() {
             map: asynchronous::MapVersion(generation),
             ..MicroBatchStatus::default()
         }),
-        last_report: Some(Report::Step(StepReport { steps: 7, ..StepReport::default() })),
+        last_report: Some(Report::Step(StepReport {
+            steps: StepCount(7),
+            ..StepReport::default()
+        })),
         tasks: Some(Count { left: 1, leased: 2, done: 3 }),
         ..Status::default()
     };

@@ -5,7 +5,7 @@ use std::ops::Range;
 use salamander_core::asynchronous::{self, LeaseAnswer, LeaseAsk, Map};
 use salamander_core::elastic::{
     Activation, Beat, CheckpointMark, Count, Ended, Ending, FromMember, Holding, Identity, Lease,
-    Order, Peer, Source, Task, ToMember, Work,
+    Order, Peer, StateSource, Task, ToMember, Work,
 };
 use salamander_core::ledger::Tally;
 use salamander_core::metrics::{Measure, Metric};
@@ -38,7 +38,7 @@ structs! {
     };
     Inventory => Inventory { running, ended };
     ProcessEnd => ProcessEnd { slot, pid, how };
-    Beat => Beat { work, for_ms, records, compute_ms };
+    Beat => Beat { work, for_ms, records, compute_ms, exchange_ms, data_ms };
     Identity => Identity { version, generation, lineage };
     Holding => Holding { identity, confirmed };
     CheckpointMark => Checkpoint { id, version, generation };
@@ -60,11 +60,12 @@ alternatives! {
         Promise(generation, holding) as Promise, Confirmed(generation),
         Broken(generation, accused) as Broken, Wrote(mark),
         Reached(generation, ending) as Reached, Moved(generation), Leave {}, Busy(generation),
+        Holds(generation),
     }
     ToMember => to_member::Kind in ToMember.kind {
         Prepare(generation), Activate(activation), Kept(mark), Stop {}, Save {}, Ended(ending),
     }
-    Source => source::Kind in Source.kind {
+    StateSource => source::Kind in Source.kind {
         Member { rank, identity } as MemberSource, Checkpoint { rank, mark } as CheckpointSource,
     }
     Ending => ending::Kind in Ending.kind { Completed {}, Interrupted {}, Failed(reason) }

@@ -1,8 +1,8 @@
 //! Every message comes back as it was, through bytes; what cannot be understood is an error with the field's name.
 
 use salamander_core::elastic::{
-    Activation, CheckpointMark, Ending, Holding, Identity, Peer, Source, StateLineage, Version,
-    Work,
+    Activation, CheckpointMark, Ending, Holding, Identity, Peer, StateLineage, StateSource,
+    Version, Work,
 };
 
 use proptest::prelude::*;
@@ -46,9 +46,9 @@ fn activations() -> impl Strategy<Value = Activation> {
     let source = |members: usize| {
         prop_oneof![
             (0..members, identities())
-                .prop_map(|(rank, identity)| Source::Member { rank, identity }),
+                .prop_map(|(rank, identity)| StateSource::Member { rank, identity }),
             (0..members, prop::option::of(marks()))
-                .prop_map(|(rank, mark)| Source::Checkpoint { rank, mark }),
+                .prop_map(|(rank, mark)| StateSource::Checkpoint { rank, mark }),
         ]
     };
     let members = prop::collection::vec(peers(), 1..6);
@@ -201,7 +201,7 @@ proptest! {
 #[test]
 fn beats_hellos_and_ends_come_back() {
     for work in [Work::Idle, Work::Computing, Work::Exchanging] {
-        let beat = Beat { work, for_ms: 1, records: 2, compute_ms: 3 };
+        let beat = Beat { work, for_ms: 1, records: 2, compute_ms: 3, exchange_ms: 4, data_ms: 5 };
         assert_eq!(Beat::try_from(v1::Beat::from(beat)), Ok(beat));
     }
     let data = TrainedOn {
@@ -244,7 +244,7 @@ fn an_error_names_the_field() {
         Beat::try_from(v1::Beat { work: 9, ..v1::Beat::default() }),
         "message Beat: field \"work\" cannot be 9",
     );
-    let source = Some(Source::Checkpoint { rank: 1, mark: None }.into());
+    let source = Some(StateSource::Checkpoint { rank: 1, mark: None }.into());
     check(
         Activation::try_from(v1::Activation { source, ..v1::Activation::default() }),
         "message Activation: field \"source\" cannot be 1",

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use salamander_core::asynchronous::MapVersion;
 use salamander_core::elastic::{Generation, StateLineage, Term, Version, WorkerId};
+use salamander_core::progress::StepCount;
 
 use super::Error;
 use crate::v1;
@@ -60,6 +61,7 @@ scalars! {
     Duration as u64: |it| u64::try_from(it.as_nanos()).unwrap_or(u64::MAX), Duration::from_nanos;
     Term as u32: |it| it.0, Term;
     Version as u64: |it| it.0, Version;
+    StepCount as u64: |it| it.0, StepCount;
     StateLineage as u64: |it| it.0, StateLineage;
     WorkerId as u64: |it| it.0, WorkerId;
     Generation as u64: Generation::to_u64, Generation::from_u64;

@@ -111,6 +111,8 @@ impl Server {
         };
         let key = (place.resource.clone(), place.namespace.clone(), place.name.clone());
         let status = place.part == "status";
+        let version = place.version.clone();
+        let answer = |object: Value| answer(version.convert(object));
         match (method.as_str(), place.name.is_empty()) {
             ("GET", true) if call.query.get("watch").is_some_and(|watch| watch == "true") => {
                 Ok(self.watch(place, &call.query))
@@ -201,8 +203,8 @@ impl Server {
     fn list(&self, place: &Place, query: &BTreeMap<String, String>) -> Response<Body> {
         let store = self.store();
         let items = store.list(&place.resource, &place.namespace);
-        let items: Vec<Value> =
-            items.into_iter().map(|(_, object)| object).filter(|o| selected(o, query)).collect();
+        let items = items.into_iter().map(|(_, object)| object).filter(|o| selected(o, query));
+        let items: Vec<Value> = items.map(|object| place.version.convert(object)).collect();
         answer(json!({
             "kind": "List", "apiVersion": "v1",
             "metadata": {"resourceVersion": store.version.to_string()},
@@ -280,7 +282,10 @@ impl Server {
                 };
                 let changes = store.changes.iter().filter(fits);
                 let mut lines: Vec<Value> = changes
-                    .map(|change| json!({"type": change.kind, "object": change.object}))
+                    .map(|change| {
+                        let object = place.version.convert(change.object.clone());
+                        json!({"type": change.kind, "object": object})
+                    })
                     .collect();
                 if bookmarks && store.version > seen && lines.is_empty() {
                     lines.push(bookmark(&place, store.version));
@@ -336,7 +341,23 @@ impl Call {
     }
 }
 
+/// The version of the custom resource that was asked for; nothing of other resources.
+#[derive(Clone)]
+struct AskedVersion(Option<String>);
+
+impl AskedVersion {
+    /// With the conversion strategy `None` versions differ by their name alone.
+    fn convert(&self, mut object: Value) -> Value {
+        if let Some(version) = &self.0 {
+            object["apiVersion"] = version.as_str().into();
+        }
+        object
+    }
+}
+
 struct Place {
+    /// All versions of a custom resource are the same objects.
+    version: AskedVersion,
     resource: String,
     namespace: String,
     name: String,
@@ -346,7 +367,14 @@ struct Place {
 impl Place {
     fn parse(path: &str) -> Option<Self> {
         let words: Vec<&str> = path.trim_matches('/').split('/').collect();
+        let version = match words.as_slice() {
+            ["apis", "salamander.dev", version, ..] => Some(format!("salamander.dev/{version}")),
+            _ => None,
+        };
         let (prefix, rest) = match words.as_slice() {
+            ["apis", "salamander.dev", "v1alpha1" | "v1beta1", rest @ ..] => {
+                ("/apis/salamander.dev/v1alpha1".to_string(), rest)
+            }
             ["api", version, rest @ ..] => (format!("/api/{version}"), rest),
             ["apis", group, version, rest @ ..] => (format!("/apis/{group}/{version}"), rest),
             _ => return None,
@@ -357,6 +385,7 @@ impl Place {
         };
         let word = |at: usize| rest.get(at).map(|word| word.to_string()).unwrap_or_default();
         Some(Self {
+            version: AskedVersion(version),
             resource: format!("{prefix}/{}", rest.first()?),
             namespace: namespace.to_string(),
             name: word(1),
@@ -366,9 +395,9 @@ impl Place {
 }
 
 fn bookmark(place: &Place, version: u64) -> Value {
-    let (kind, api) = match place.resource.as_str() {
-        "/api/v1/pods" => ("Pod", "v1"),
-        _ => ("TrainingJob", "salamander.dev/v1alpha1"),
+    let (kind, api) = match &place.version.0 {
+        None => ("Pod", "v1"),
+        Some(version) => ("TrainingJob", version.as_str()),
     };
     let metadata = json!({"resourceVersion": version.to_string()});
     json!({"type": "BOOKMARK", "object": {"kind": kind, "apiVersion": api, "metadata": metadata}})

@@ -263,6 +263,8 @@ impl Kubelet {
                 .replace("0.0.0.0:4455", &format!("127.0.0.1:{port}"))
                 .replace(&format!("{job}-master.{}.svc:4455", key.1), &format!("127.0.0.1:{port}"))
                 .replace("$(POD_IP)", "127.0.0.1")
+                // Here all pods have one address.
+                .replace("0.0.0.0:8081", "127.0.0.1:0")
         };
         let spec = &pod["spec"]["containers"][0];
         let args = spec["args"].as_array().into_iter().flatten();
@@ -272,7 +274,6 @@ impl Kubelet {
                 let mut command = Command::new(program);
                 command.args(&args);
                 if args[0] == "master" {
-                    // Here all pods have one address.
                     command.args(["--health", "127.0.0.1:0"]);
                 }
                 command

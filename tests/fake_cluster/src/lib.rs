@@ -18,13 +18,14 @@ mod operator;
 mod store;
 
 use std::ffi::{OsStr, OsString};
-use std::net::SocketAddr;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use kube::{Client, Config};
 use salamander_kube::crd::{TrainingJob, TrainingJobSpec};
-use salamander_kube::progress::Progress;
+use salamander_kube::progress::JobProgress;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
@@ -50,6 +51,15 @@ pub fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
         assert!(start.elapsed() < PATIENCE, "waited too long: {what}");
         std::thread::sleep(Duration::from_millis(10));
     }
+}
+
+/// What a process shows at an address of its own, head and body: `page(address, "/metrics")`.
+pub fn page(address: &str, path: &str) -> std::io::Result<String> {
+    let mut stream = TcpStream::connect(address)?;
+    stream.write_all(format!("GET {path} HTTP/1.1\r\nhost: x\r\n\r\n").as_bytes())?;
+    let mut page = String::new();
+    stream.read_to_string(&mut page)?;
+    Ok(page)
 }
 
 /// A cluster; everything in it ends with it.
@@ -195,7 +205,7 @@ impl Cluster {
     }
 
     /// What the newest master tells.
-    pub fn progress(&self, job: &str) -> Progress {
+    pub fn progress(&self, job: &str) -> JobProgress {
         let pods = self.list(PODS);
         // Masters of a Kubernetes job all have the same number.
         let number = |pod: &Value| {
@@ -209,7 +219,7 @@ impl Cluster {
             .max_by_key(|pod| number(pod));
         let text = master
             .and_then(|pod| pod["metadata"]["annotations"]["salamander.dev/progress"].as_str());
-        text.and_then(Progress::from_annotation).unwrap_or_default()
+        text.and_then(JobProgress::from_annotation).unwrap_or_default()
     }
 
     /// So many workers are one group.

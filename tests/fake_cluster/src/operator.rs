@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use salamander_kube::Error;
-use salamander_kube::operator::{self, Monitoring, OperatorOptions, lease, metrics::Metrics};
+use salamander_kube::operator::{
+    self, Monitoring, OperatorOptions, lease, metrics::OperatorMetrics,
+};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
@@ -12,7 +14,7 @@ use crate::{Cluster, NAMESPACE};
 /// An operator that can be told to leave, or killed.
 pub struct Operator {
     /// What it has counted.
-    pub metrics: Arc<Metrics>,
+    pub metrics: Arc<OperatorMetrics>,
     stop: Option<oneshot::Sender<()>>,
     task: JoinHandle<Result<(), Error>>,
 }
@@ -23,11 +25,20 @@ impl Operator {
         Self::elected(cluster, None)
     }
 
+    /// For the jobs of one namespace.
+    pub fn of_namespace(cluster: &Cluster, namespace: &str) -> Self {
+        Self::with(cluster, namespace, None)
+    }
+
     /// With an election, if there is a lease.
     pub fn elected(cluster: &Cluster, lease: Option<lease::LeaseOptions>) -> Self {
+        Self::with(cluster, NAMESPACE, lease)
+    }
+
+    fn with(cluster: &Cluster, namespace: &str, lease: Option<lease::LeaseOptions>) -> Self {
         let monitoring = Monitoring::default();
         let metrics = monitoring.metrics.clone();
-        let options = OperatorOptions { namespace: Some(NAMESPACE.to_string()), lease };
+        let options = OperatorOptions { namespace: Some(namespace.to_string()), lease };
         let (stop, stopped) = oneshot::channel();
         let shutdown = async {
             // A test that has ended stops it as well.

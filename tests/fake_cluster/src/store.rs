@@ -53,11 +53,13 @@ impl Store {
         }
     }
 
-    pub(crate) fn get(&self, key: &Key) -> Option<&Value> {
+    /// An object, if it is there.
+    pub fn get(&self, key: &Key) -> Option<&Value> {
         self.objects.get(key)
     }
 
-    pub(crate) fn list(&self, resource: &str, namespace: &str) -> Vec<(Key, Value)> {
+    /// All objects of a resource, of a namespace or of all.
+    pub fn list(&self, resource: &str, namespace: &str) -> Vec<(Key, Value)> {
         let wanted = |key: &Key| key.0 == resource && (namespace.is_empty() || key.1 == namespace);
         let found = self.objects.iter().filter(|(key, _)| wanted(key));
         found.map(|(key, object)| (key.clone(), object.clone())).collect()

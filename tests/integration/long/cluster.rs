@@ -2,6 +2,8 @@
 //! their pods, and whatever pod is killed, every record counts exactly once. The cluster is the one of
 //! salamander-kube's tests.
 
+mod assets;
+mod mistakes;
 mod stage;
 
 use fake_cluster::{How, JOBS, PODS, wait_until};
@@ -81,23 +83,80 @@ fn server_pods_without_waiting_are_scaled_starved_evicted_and_suspended() {
 }
 
 /// Whoever is told to go hands over first, and those who stay are the same for coordinator and platform, also after low
-/// places were taken by newcomers.
+/// places were taken by newcomers. In the end the weights are those of a run that nobody disturbed.
 #[test]
-fn scaled_down_and_up_among_replacements_no_step_is_done_twice() {
-    let rounds = 8;
-    let fire = Fire { epochs: 40, ..job(0, false) };
+fn scaled_down_and_up_twenty_times_among_replacements_no_step_is_done_twice() {
+    let fire = Fire { epochs: 50, delay_ms: 60, ..job(0, false) };
     let mut stage = Stage::new(&fire, SHARED);
     stage.train(&[]);
     let mut rng = Rng::new(31);
-    for _ in 0..rounds {
-        stage.hit("worker", rng.below(3) as u32, Stage::kill);
+    let mut replaced = 0;
+    for _ in 0..20 {
+        let how =
+            [None, Some(Stage::kill as fn(&Stage, &str)), Some(Stage::delete), Some(Stage::evict)];
+        if let Some(how) = how[rng.below(4) as usize] {
+            stage.hit("worker", rng.below(3) as u32, how);
+            replaced += 1;
+        }
         stage.scale(&["--workers", "1"], "worker", 1);
         stage.scale(&["--workers", "3"], "worker", 3);
     }
+    assert!(replaced > 5, "{replaced}");
     assert_eq!(stage.went_back, 0, "the run began at a checkpoint again");
     let summary = stage.finish();
-    assert_eq!(summary["restarts"]["worker"], rounds, "{summary}");
+    assert_eq!(summary["restarts"]["worker"], replaced, "{summary}");
     stage.leaves_nothing();
+}
+
+/// Nothing of the run is in a checkpoint when the node of a server is emptied, of one after the other.
+fn servers_are_evicted_before_the_first_checkpoint(asynchronous: bool) {
+    // Epochs that are long: each ends with a checkpoint.
+    let fire = Fire { epochs: 2, records: 11_533, ..job(2, asynchronous) };
+    let mut stage = Stage::new(&fire, SHARED);
+    let never = ["--set", "min_checkpoint_period={batches: 100000}", "--set", "recovery_period=0"];
+    stage.train(&never);
+    assert!(!stage.run().join("checkpoints/counted").exists(), "there is no checkpoint yet");
+    for index in [0, 1] {
+        stage.hit("ps", index, Stage::evict);
+        assert_eq!(stage.went_back, 0, "steps are done again");
+    }
+    let summary = stage.finish();
+    assert_eq!(summary["restarts"]["ps"], 2, "{summary}");
+    stage.leaves_nothing();
+}
+
+#[test]
+fn servers_with_tables_that_are_evicted_before_the_first_checkpoint_cost_no_step() {
+    servers_are_evicted_before_the_first_checkpoint(false);
+}
+
+#[test]
+fn servers_without_waiting_that_are_evicted_before_the_first_checkpoint_cost_no_step() {
+    servers_are_evicted_before_the_first_checkpoint(true);
+}
+
+/// Workers and servers show what they do where the platform's monitoring looks for it.
+#[test]
+fn workers_and_servers_in_pods_show_their_figures() {
+    let mut stage = Stage::new(&job(2, false), SHARED);
+    stage.train(&[]);
+    stage.trains_on();
+    let has = |page: &str, line: &str| page.contains(&format!("\nsalamander_{line}"));
+    stage.wait("a worker's figures", |stage| {
+        let page = stage.metrics("worker", 2);
+        let is_zero = |name: &str| has(&page, &format!("worker_{name} 0.0\n"));
+        let times = ["compute_seconds", "exchange_seconds", "steps", "records", "loss"];
+        page.starts_with("HTTP/1.1 200")
+            && has(&page, "worker_members 3.0\n")
+            && !times.into_iter().any(is_zero)
+    });
+    stage.wait("a server's figures", |stage| {
+        let page = stage.metrics("ps", 1);
+        has(&page, "server_partitions 512\n")
+            && has(&page, "server_table_rows{table=")
+            && !has(&page, "server_steps 0\n")
+    });
+    stage.finish();
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::RUNNING;
-use super::killed::{decisions, only_search};
+use super::killed::{decisions, nobody_is_left, only_search, wait_for};
 use crate::faults::SmallDisk;
 use crate::support::{Workplace, may_change_host, points_csv, skip};
 
@@ -69,6 +69,29 @@ fn a_search_says_what_it_cannot_do() {
     );
     let ended = place.run(&["search", "table", "."]);
     assert!(ended.err().contains("no search, for it has no search.json"), "{}", ended.err());
+}
+
+#[test]
+fn a_search_that_goes_on_is_not_conducted_twice() {
+    let place = Workplace::new();
+    place.write("points.csv", &points_csv(40));
+    // It would go on for hours.
+    let long = RUNNING.replace("max_length: {batches: 16}", "max_length: {batches: 100000000}");
+    let file = place.write("x.yaml", &long).display().to_string();
+    let mut first = place.command(&["train", &file, "--id", "mine"]).spawn().expect("started");
+    let lock = place.path().join("runs/mine/run.lock");
+    let is_held = || std::fs::read_to_string(&lock).is_ok_and(|text| !text.trim().is_empty());
+    let held = wait_for(&mut first, || is_held().then_some(()));
+    assert!(held.is_some(), "it ended at once");
+    for args in [&["train", "--resume", "mine"][..], &["train", &file, "--id", "mine"]] {
+        let ended = place.run(args);
+        assert_eq!(ended.code(), Some(1));
+        let said = "another process is training in this folder";
+        assert!(ended.err().contains(said), "{}", ended.err());
+    }
+    first.kill().expect("killed");
+    first.wait().expect("gone");
+    nobody_is_left(&place.path().join("runs/mine"));
 }
 
 #[test]

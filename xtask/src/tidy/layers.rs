@@ -1,6 +1,6 @@
 //! Keeps the light crates light: which packages a crate must not see, however deep.
 
-use super::Failure;
+use super::BrokenRule;
 
 /// Each crate that hides from something, and what it hides from.
 pub(super) const MUST_NOT_SEE: &[(&str, &[&str])] = &[
@@ -30,7 +30,7 @@ pub(super) const IS_BARE: [&str; 1] = ["salamander"];
 
 /// Finds forbidden packages in the output of `cargo tree --prefix none`. A family counts as its
 /// head: who sees `burn-tensor` sees Burn.
-pub(super) fn forbidden(package: &str, forbidden: &[&str], tree: &str) -> Vec<Failure> {
+pub(super) fn forbidden(package: &str, forbidden: &[&str], tree: &str) -> Vec<BrokenRule> {
     let mut seen: Vec<&str> =
         tree.lines().filter_map(|line| line.split_whitespace().next()).collect();
     seen.sort_unstable();
@@ -46,7 +46,7 @@ pub(super) fn forbidden(package: &str, forbidden: &[&str], tree: &str) -> Vec<Fa
             "{package} must not see {name}: remove what brings it in, which \
              `cargo tree -p {package} -e normal -i {name}` shows"
         );
-        Failure::new(&manifest, 1, advice)
+        BrokenRule::new(&manifest, 1, advice)
     };
     seen.iter().map(failure).collect()
 }

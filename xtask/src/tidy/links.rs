@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::Failure;
+use super::BrokenRule;
 
 const GUIDE: &str = "docs/guide/src/";
 const SUMMARY: &str = "docs/guide/src/SUMMARY.md";
@@ -11,7 +11,7 @@ const SUMMARY: &str = "docs/guide/src/SUMMARY.md";
 pub(super) fn links(
     pages: &BTreeMap<String, String>,
     is_there: impl Fn(&str) -> bool,
-) -> Vec<Failure> {
+) -> Vec<BrokenRule> {
     let mut failures = Vec::new();
     for (path, text) in pages {
         for (line, target) in targets(text) {
@@ -26,14 +26,14 @@ pub(super) fn links(
                 Some(page) if headings(page).any(|found| found == heading) => continue,
                 Some(_) => format!("{named} has no heading #{heading}: mend the link"),
             };
-            failures.push(Failure::new(path, line, advice));
+            failures.push(BrokenRule::new(path, line, advice));
         }
     }
     let listed =
         pages.get(SUMMARY).map(|text| targets(text).collect::<Vec<_>>()).unwrap_or_default();
     for path in pages.keys().filter(|path| path.starts_with(GUIDE) && *path != SUMMARY) {
         if !listed.iter().any(|(_, target)| resolve(SUMMARY, target) == *path) {
-            failures.push(Failure::new(path, 1, format!("add the page to {SUMMARY}")));
+            failures.push(BrokenRule::new(path, 1, format!("add the page to {SUMMARY}")));
         }
     }
     failures

@@ -1,6 +1,6 @@
 //! The house rules about files, each a function from a path and its text to what is wrong with it.
 
-use super::Failure;
+use super::BrokenRule;
 
 const MAX_BYTES: usize = 2 * 1024 * 1024;
 /// rustfmt wraps code at 100; what it leaves alone, such as text in strings, gets a little more.
@@ -37,7 +37,7 @@ const VARIABLE: &str = concat!("\"SALA", "MANDER_");
 const MACHINE_FOLDERS: [&str; 3] = ["home", "root", "work"];
 
 /// All rules about one Rust file.
-pub(super) fn rust(path: &str, text: &str) -> Vec<Failure> {
+pub(super) fn rust(path: &str, text: &str) -> Vec<BrokenRule> {
     let mut failures = Vec::new();
     failures.extend(opening(path, text));
     failures.extend(name(path));
@@ -50,33 +50,33 @@ pub(super) fn rust(path: &str, text: &str) -> Vec<Failure> {
 }
 
 /// Large files belong where large files are stored, not into every clone.
-pub(super) fn size(path: &str, bytes: usize) -> Option<Failure> {
+pub(super) fn size(path: &str, bytes: usize) -> Option<BrokenRule> {
     let advice = "over 2 MB: make it smaller, or have a command that fetches or generates it";
-    (bytes > MAX_BYTES).then(|| Failure::new(path, 1, advice))
+    (bytes > MAX_BYTES).then(|| BrokenRule::new(path, 1, advice))
 }
 
 /// Text that names a folder of somebody's machine is wrong on all others.
-pub(super) fn machine_paths(path: &str, text: &str) -> Vec<Failure> {
+pub(super) fn machine_paths(path: &str, text: &str) -> Vec<BrokenRule> {
     let mut failures = Vec::new();
     for (number, line) in numbered(text) {
         let found = MACHINE_FOLDERS.iter().find(|folder| line.contains(&format!("/{folder}/")));
         if let Some(folder) = found {
             let advice = format!("a path under /{folder}: use one relative to the repository");
-            failures.push(Failure::new(path, number, advice));
+            failures.push(BrokenRule::new(path, number, advice));
         }
     }
     failures
 }
 
 /// Most files are to be read in one go, so half of them have to be short.
-pub(super) fn median(lengths: &[(String, usize)]) -> Option<Failure> {
+pub(super) fn median(lengths: &[(String, usize)]) -> Option<BrokenRule> {
     let short = lengths.iter().filter(|(_, lines)| *lines < MEDIAN_LINES).count();
     let (path, lines) = lengths.iter().max_by_key(|(_, lines)| *lines)?;
     let advice = format!(
         "only {short} of {} files have under {MEDIAN_LINES} lines: split the longest, as this one",
         lengths.len()
     );
-    (short * 2 < lengths.len()).then(|| Failure::new(path, *lines, advice))
+    (short * 2 < lengths.len()).then(|| BrokenRule::new(path, *lines, advice))
 }
 
 /// The lines of a file without the module of tests at its end.
@@ -88,7 +88,7 @@ pub(super) fn code_lines(text: &str) -> usize {
     tests.unwrap_or(lines.len())
 }
 
-fn opening(path: &str, text: &str) -> Option<Failure> {
+fn opening(path: &str, text: &str) -> Option<BrokenRule> {
     let mut rest = text.trim_start();
     // Inner attributes may come first; the end of a line is the end of one, but for lists of lints.
     while rest.starts_with("#![") {
@@ -96,47 +96,47 @@ fn opening(path: &str, text: &str) -> Option<Failure> {
         rest = rest[end..].trim_start();
     }
     let advice = "open the file with a `//!` sentence that says why it exists";
-    (!rest.starts_with("//!")).then(|| Failure::new(path, 1, advice))
+    (!rest.starts_with("//!")).then(|| BrokenRule::new(path, 1, advice))
 }
 
-fn name(path: &str) -> Option<Failure> {
+fn name(path: &str) -> Option<BrokenRule> {
     let module = path.strip_suffix("/mod.rs").or(path.strip_suffix(".rs")).unwrap_or(path);
     let name = module.rsplit('/').next().unwrap_or(module);
     let vague = matches!(name, "utils" | "common" | "misc");
-    vague.then(|| Failure::new(path, 1, "name the module after what it holds"))
+    vague.then(|| BrokenRule::new(path, 1, "name the module after what it holds"))
 }
 
-fn layout(path: &str, text: &str) -> Option<Failure> {
+fn layout(path: &str, text: &str) -> Option<BrokenRule> {
     let crate_path = path.strip_prefix("crates/").and_then(|rest| rest.strip_suffix("/src/lib.rs"));
     let is_root = crate_path.is_some_and(|name| !name.contains('/'));
     let described = text.lines().any(|line| line.trim_end() == "//! # Layout");
     let advice = "add a `//! # Layout` section that says which module holds what";
-    (is_root && !described).then(|| Failure::new(path, 1, advice))
+    (is_root && !described).then(|| BrokenRule::new(path, 1, advice))
 }
 
-fn length(path: &str, text: &str) -> Option<Failure> {
+fn length(path: &str, text: &str) -> Option<BrokenRule> {
     let lines = code_lines(text);
     let advice = format!("{lines} lines, and {MAX_LINES} are the limit: split the file by subject");
-    (lines > MAX_LINES).then(|| Failure::new(path, MAX_LINES + 1, advice))
+    (lines > MAX_LINES).then(|| BrokenRule::new(path, MAX_LINES + 1, advice))
 }
 
-fn lines(path: &str, text: &str) -> Vec<Failure> {
+fn lines(path: &str, text: &str) -> Vec<BrokenRule> {
     let mut failures = Vec::new();
     for (number, line) in numbered(text) {
         let columns = line.chars().count();
         if columns > MAX_COLUMNS && !line.contains("://") {
             let advice = format!("{columns} characters, and {MAX_COLUMNS} are the limit: wrap it");
-            failures.push(Failure::new(path, number, advice));
+            failures.push(BrokenRule::new(path, number, advice));
         }
         for (pattern, advice) in UNFINISHED.iter().filter(|(pattern, _)| line.contains(pattern)) {
-            failures.push(Failure::new(path, number, format!("`{pattern}`: {advice}")));
+            failures.push(BrokenRule::new(path, number, format!("`{pattern}`: {advice}")));
         }
     }
     failures
 }
 
 /// The command line prints through one module, because the standard macros panic on a closed pipe.
-fn printing(path: &str, text: &str) -> Vec<Failure> {
+fn printing(path: &str, text: &str) -> Vec<BrokenRule> {
     let exempt = NOT_PRINTED.iter().any(|exempt| path.starts_with(exempt));
     if exempt || !path.starts_with(COMMAND_LINE) {
         return Vec::new();
@@ -145,12 +145,12 @@ fn printing(path: &str, text: &str) -> Vec<Failure> {
     let prints = |line: &str| PRINTING.iter().find(|pattern| starts_word(line, pattern));
     numbered(text)
         .filter_map(|(number, line)| prints(line).map(|pattern| (number, pattern)))
-        .map(|(number, pattern)| Failure::new(path, number, format!("`{pattern}`: {advice}")))
+        .map(|(number, pattern)| BrokenRule::new(path, number, format!("`{pattern}`: {advice}")))
         .collect()
 }
 
 /// Environment variables have one owner, from which the guide's page is written.
-fn variables(path: &str, text: &str) -> Vec<Failure> {
+fn variables(path: &str, text: &str) -> Vec<BrokenRule> {
     let is_program = path.starts_with("crates/") && path.contains("/src/");
     if !is_program
         || path == VARIABLES
@@ -163,7 +163,7 @@ fn variables(path: &str, text: &str) -> Vec<Failure> {
     numbered(text)
         .take(code_lines(text))
         .filter(|(_, line)| line.contains(VARIABLE))
-        .map(|(number, _)| Failure::new(path, number, advice.as_str()))
+        .map(|(number, _)| BrokenRule::new(path, number, advice.as_str()))
         .collect()
 }
 
@@ -300,6 +300,6 @@ mod tests {
 
     #[test]
     fn failure_reads_like_a_compiler_message() {
-        assert_eq!(Failure::new("a.rs", 7, "wrap it").to_string(), "a.rs:7: wrap it");
+        assert_eq!(BrokenRule::new("a.rs", 7, "wrap it").to_string(), "a.rs:7: wrap it");
     }
 }

@@ -5,16 +5,16 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, ensure};
 use salamander_core::words::count;
 use salamander_data::sink::{Sink, create};
+use salamander_data::types::Types;
 use salamander_data::{ColumnInfo, Format, Row};
 
 use super::tokenize::{ColumnTokenizer, TokenizedColumn};
-use super::types::Types;
-use super::{Input, format_parser, in_blocks, records_bar};
+use super::{DataInput, format_parser, in_blocks, records_bar};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
-    input: Input,
+    input: DataInput,
     /// The file to write; its ending tells the format. Shards are numbered before the ending
     #[arg(long, value_name = "FILE")]
     out: PathBuf,
@@ -181,6 +181,10 @@ fn numbered(name: &str, number: usize) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use salamander_data::{ColumnKind, Dataset, open};
+
     use super::*;
 
     #[test]
@@ -189,5 +193,72 @@ mod tests {
         check("part.recordio", "part-00003.recordio");
         check("part.v2.csv.gz", "part.v2-00003.csv.gz");
         check("part", "part-00003");
+    }
+
+    fn opened(path: &Path) -> Dataset {
+        let reader = open(&[path.to_path_buf()], None).expect("opens");
+        Dataset::new(Arc::from(reader)).expect("counted")
+    }
+
+    fn convert(from: &Path, to: &Path) {
+        let dataset = opened(from);
+        let mut shards = Shards::new(to, None, None, None).expect("a format");
+        let types = Types::infer(&dataset, shards.format()).expect("read");
+        shards.expect(types.columns());
+        in_blocks(&dataset, |block| {
+            Ok(dataset.read(block, &mut |_, row| shards.write(&types.apply(&row)))?)
+        })
+        .expect("written");
+        shards.finish().expect("written");
+    }
+
+    fn rows(path: &Path) -> Vec<String> {
+        let (dataset, mut rows) = (opened(path), Vec::new());
+        in_blocks(&dataset, |block| {
+            Ok(dataset.read(block, &mut |_, row| {
+                let cells = row.columns().map(|(name, value)| format!("{name}={value:?}"));
+                rows.push(cells.collect::<Vec<_>>().join(" "));
+                Ok(())
+            })?)
+        })
+        .expect("read");
+        rows
+    }
+
+    /// Strings, order, types and nulls, also those of the first record, on the way through each format.
+    #[test]
+    fn columns_survive_other_formats() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = |name: &str| folder.path().join(name);
+        let lines = [
+            r#"{"zip": "8001", "age": 31, "tags": ["a", "b"]}"#,
+            r#"{"name": "ada", "zip": "0100", "age": 36, "size": 1.5, "tags": []}"#,
+            r#"{"name": "bob", "zip": "8002", "size": 2.0, "tags": ["c", "d"]}"#,
+        ];
+        std::fs::write(path("a.jsonl"), lines.join("\n")).expect("written");
+        convert(&path("a.jsonl"), &path("b.parquet"));
+        let columns = opened(&path("b.parquet")).columns().expect("Parquet knows its columns");
+        let found: Vec<_> = columns.iter().map(|c| (c.name.as_str(), c.kind, c.list)).collect();
+        let expected = [
+            ("zip", ColumnKind::Text, false),
+            ("age", ColumnKind::Ints, false),
+            ("tags", ColumnKind::Text, true),
+            ("name", ColumnKind::Text, false),
+            ("size", ColumnKind::Floats, false),
+        ];
+        assert_eq!(found, expected);
+        convert(&path("b.parquet"), &path("c.recordio"));
+        convert(&path("c.recordio"), &path("d.parquet"));
+        assert_eq!(rows(&path("d.parquet")), rows(&path("b.parquet")));
+        assert_eq!(opened(&path("d.parquet")).columns(), Some(columns));
+        // A null of the first record is a cell of the header.
+        let flat = ["{\"b\": 1}", "{\"a\": \"x\", \"b\": 2}"];
+        std::fs::write(path("e.jsonl"), flat.join("\n")).expect("written");
+        convert(&path("e.jsonl"), &path("f.csv.gz"));
+        let text = rows(&path("f.csv.gz"));
+        assert_eq!(text, ["b=Text(\"1\") a=Text(\"\")", "b=Text(\"2\") a=Text(\"x\")"]);
+        convert(&path("f.csv.gz"), &path("g.jsonl"));
+        let back = std::fs::read_to_string(path("g.jsonl")).expect("written");
+        assert_eq!(back, "{\"b\":1,\"a\":\"\"}\n{\"b\":2,\"a\":\"x\"}\n");
     }
 }

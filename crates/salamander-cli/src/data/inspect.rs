@@ -9,7 +9,7 @@ use salamander_data::stats::Stats;
 use salamander_data::{Blob, ColumnInfo, ColumnKind, Dataset, Format, Shard, add_columns_of};
 use serde_json::json;
 
-use super::{Input, records_bar, show};
+use super::{DataInput, records_bar, show};
 use crate::out;
 
 /// Records whose columns are shown where the source does not know them.
@@ -18,7 +18,7 @@ const LOOK_AT: u64 = 1000;
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
-    input: Input,
+    input: DataInput,
     /// Records to show
     #[arg(long, default_value_t = 3)]
     sample: u64,

@@ -6,7 +6,6 @@ mod inspect;
 mod peek;
 mod split;
 mod tokenize;
-mod types;
 mod verify;
 
 use std::path::{Path, PathBuf};
@@ -106,7 +105,7 @@ fn fetch(name: &str, from: Option<&str>, to: &Path) -> Result<Vec<PathBuf>> {
 
 /// Which records are meant.
 #[derive(clap::Args)]
-pub(crate) struct Input {
+pub(crate) struct DataInput {
     /// Files, folders, globs or addresses (s3://, gs://, az://, https://)
     #[arg(required = true, value_name = "DATA")]
     data: Vec<PathBuf>,
@@ -143,7 +142,7 @@ impl CsvArgs {
     }
 }
 
-impl Input {
+impl DataInput {
     fn open(&self) -> Result<Dataset> {
         let bar = ProgressBar::no_length();
         let progress = |done: usize, total: usize| {
@@ -160,7 +159,7 @@ impl Input {
 }
 
 /// Takes the names of the table of formats, or of those in it that are wanted; `--help` lists them.
-fn format_parser(wanted: fn(Format) -> bool) -> impl TypedValueParser<Value = Format> {
+pub(crate) fn format_parser(wanted: fn(Format) -> bool) -> impl TypedValueParser<Value = Format> {
     let wanted = Format::ALL.iter().copied().filter(|format| wanted(*format));
     let values = wanted.map(|format| PossibleValue::new(format.name()).help(format.about()));
     PossibleValuesParser::new(values).try_map(|name| name.parse::<Format>())

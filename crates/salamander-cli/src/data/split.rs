@@ -6,18 +6,18 @@ use std::path::PathBuf;
 use anyhow::{Context, Result, bail};
 use salamander_core::words::count;
 use salamander_data::split::{oversample, split, stratified_split};
+use salamander_data::types::Types;
 use salamander_data::{Dataset, Format, Value, add_columns_of};
 
 use super::convert::Shards;
-use super::types::Types;
-use super::{BLOCK, Input, format_parser, in_blocks, records_bar};
+use super::{BLOCK, DataInput, format_parser, in_blocks, records_bar};
 
 const NAMES: [&str; 3] = ["train", "validation", "test"];
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
-    input: Input,
+    input: DataInput,
     /// The folder to write train, validation and test files to
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
@@ -135,7 +135,7 @@ mod tests {
     use super::*;
 
     #[derive(Parser)]
-    struct Line {
+    struct SplitLine {
         #[command(flatten)]
         args: Args,
     }
@@ -157,7 +157,7 @@ mod tests {
     fn shares_are_separated_by_commas_or_spaces() {
         let check = |typed: &[&str], expected: &[f64]| {
             let line = ["split", "a.csv", "--out", "parts"].iter().chain(typed);
-            let line = Line::try_parse_from(line).expect("arguments");
+            let line = SplitLine::try_parse_from(line).expect("arguments");
             assert_eq!(shares(&line.args.shares).expect("shares"), expected, "{typed:?}");
         };
         check(&[], &[0.8, 0.1, 0.1]);

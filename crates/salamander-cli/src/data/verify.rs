@@ -10,7 +10,7 @@ use salamander_core::words::count;
 use salamander_data::{Dataset, OpenOptions, files, open_indexed};
 use serde_json::json;
 
-use super::{Input, in_blocks, records_bar};
+use super::{DataInput, in_blocks, records_bar};
 
 /// Faults shown; more of them are only counted.
 const SHOWN: usize = 100;
@@ -18,7 +18,7 @@ const SHOWN: usize = 100;
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
-    input: Input,
+    input: DataInput,
     /// Print one JSON object instead
     #[arg(long)]
     json: bool,

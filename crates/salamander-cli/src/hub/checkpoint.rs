@@ -3,25 +3,20 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use salamander_hub::store::checkpoints::Checkpoint;
-use salamander_hub::{Client, RunId};
+use salamander_hub::{HubClient, RunId};
 use serde_json::json;
 
-use super::connect::HubArgs;
+use super::connect::HubCommand;
 use super::gc;
 use super::table::{ago, number, size, table};
 
-#[derive(clap::Args)]
-pub(crate) struct Args {
-    #[command(subcommand)]
-    command: Command,
-    #[command(flatten)]
-    hub: HubArgs,
-}
+/// The command, and the hub that it is asked of.
+pub(crate) type Args = HubCommand<Command>;
 
 #[derive(clap::Args)]
-struct One {
+pub(crate) struct One {
     /// The trial, as EXPERIMENT.TRIAL
     run: RunId,
     /// The checkpoint's name, as `checkpoint list` shows it
@@ -29,7 +24,7 @@ struct One {
 }
 
 #[derive(clap::Subcommand)]
-enum Command {
+pub(crate) enum Command {
     /// List the checkpoints of a trial
     List {
         /// The trial, as EXPERIMENT.TRIAL
@@ -96,11 +91,23 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn find(client: &Client, one: &One) -> Result<Checkpoint> {
+fn find(client: &HubClient, one: &One) -> Result<Checkpoint> {
     let mut all = client.checkpoints(one.run)?;
     let place = all.iter().position(|checkpoint| checkpoint.name == one.name);
     let absent = || anyhow::anyhow!("trial {} has no checkpoint {:?}", one.run, one.name);
     place.map(|place| all.swap_remove(place)).ok_or_else(absent)
+}
+
+/// The best or the newest checkpoint of a trial.
+pub(super) fn chosen(client: &HubClient, run: RunId, latest: bool) -> Result<Checkpoint> {
+    let mut there = client.checkpoints(run)?;
+    there.retain(|checkpoint| checkpoint.state == "completed");
+    let score = |one: &Checkpoint| one.watched.unwrap_or(f64::INFINITY);
+    let chosen = match latest {
+        true => there.pop(),
+        false => there.into_iter().min_by(|a, b| score(a).total_cmp(&score(b))),
+    };
+    chosen.with_context(|| format!("trial {run} has no checkpoint"))
 }
 
 /// Prints checkpoints.
@@ -127,7 +134,7 @@ pub(super) fn show(checkpoints: &[Checkpoint], json: bool) -> Result<()> {
 }
 
 /// Fetches a checkpoint into a folder of its own, and says where it is.
-pub(super) fn fetch(client: &Client, checkpoint: &Checkpoint, out: &Path) -> Result<PathBuf> {
+pub(super) fn fetch(client: &HubClient, checkpoint: &Checkpoint, out: &Path) -> Result<PathBuf> {
     std::fs::create_dir_all(out)?;
     let folder = out.join(format!("{}-{}", checkpoint.run, checkpoint.name));
     let bytes = client.download(checkpoint.run, &checkpoint.name, &folder)?;

@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 use salamander_core::environment;
 use salamander_hub::server::Listen;
-use salamander_hub::{Client, Daemon, DaemonOptions, Hub, OWN_FOLDER};
+use salamander_hub::{Daemon, DaemonOptions, Hub, HubClient, OWN_FOLDER};
 
 use crate::args::RunsFolder;
 
@@ -26,25 +26,34 @@ pub(crate) struct HubArgs {
     pub(crate) folder: RunsFolder,
 }
 
+/// A command that is asked of a hub.
+#[derive(clap::Args)]
+pub(crate) struct HubCommand<C: clap::Subcommand> {
+    #[command(subcommand)]
+    pub(super) command: C,
+    #[command(flatten)]
+    pub(super) hub: HubArgs,
+}
+
 /// A hub that answers.
 pub(crate) struct Connected {
-    pub(crate) client: Client,
+    pub(crate) client: HubClient,
     /// The hub within this command, where there was no other.
     pub(crate) own: Option<Daemon>,
 }
 
 impl HubArgs {
     /// A hub that is there already.
-    pub(crate) fn running(&self) -> Result<Option<Client>> {
+    pub(crate) fn running(&self) -> Result<Option<HubClient>> {
         let token = env::var(environment::HUB_TOKEN.name).ok();
         let named = self.hub.clone().or_else(|| env::var(environment::HUB.name).ok());
         if let Some(url) = named.filter(|url| !url.is_empty()) {
-            return Ok(Some(Client::new(&url, token)?));
+            return Ok(Some(HubClient::new(&url, token)?));
         }
         let address = fs::read_to_string(self.folder.runs.join(OWN_FOLDER).join("address"));
         let address: Option<SocketAddr> = address.ok().and_then(|text| text.trim().parse().ok());
         match address.filter(|address| TcpStream::connect_timeout(address, PATIENCE).is_ok()) {
-            Some(address) => Ok(Some(Client::new(&format!("http://{address}"), token)?)),
+            Some(address) => Ok(Some(HubClient::new(&format!("http://{address}"), token)?)),
             None => Ok(None),
         }
     }
@@ -72,8 +81,15 @@ pub(crate) fn start(runs: &Path, slots: u32) -> Result<Connected> {
     let programs = vec![env::current_exe()?];
     let daemon = Daemon::start(
         hub,
-        DaemonOptions { listen, slots, log_retention_days: None, programs, routes: None },
+        DaemonOptions {
+            listen,
+            slots,
+            log_retention_days: None,
+            programs,
+            routes: None,
+            platform: None,
+        },
     )?;
-    let client = Client::new(&format!("http://{}", daemon.address()), None)?;
+    let client = HubClient::new(&format!("http://{}", daemon.address()), None)?;
     Ok(Connected { client, own: Some(daemon) })
 }

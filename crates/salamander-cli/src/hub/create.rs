@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use salamander_hub::{Client, CreateRequest, ExperimentId};
+use salamander_hub::{CreateRequest, ExperimentId, HubClient};
 
 use super::connect::{HubArgs, start};
 use super::follow::{Followed, follow, outcome, to_json, trials};
@@ -98,7 +98,7 @@ pub(super) fn run(args: &Args, hub: &HubArgs) -> Result<ExitCode> {
 }
 
 /// Pauses an experiment, and returns when nothing of it runs.
-fn pause(client: &Client, id: ExperimentId) {
+fn pause(client: &HubClient, id: ExperimentId) {
     let mut experiment = client.act(id, "pause");
     while let Ok(there) = &experiment
         && matches!(there.state.as_str(), "running" | "pausing")
@@ -108,7 +108,7 @@ fn pause(client: &Client, id: ExperimentId) {
     }
 }
 
-fn shown(client: &Client, id: ExperimentId, json: bool, is_over: bool) -> Result<ExitCode> {
+fn shown(client: &HubClient, id: ExperimentId, json: bool, is_over: bool) -> Result<ExitCode> {
     let experiment = client.experiment(id)?;
     if json {
         outln!("{}", to_json(&experiment, &trials(client, id)?))?;

@@ -7,26 +7,21 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 use salamander_hub::store::experiments::Experiment;
 use salamander_hub::store::page::ListQuery;
-use salamander_hub::{Client, ExperimentId};
+use salamander_hub::{ExperimentId, HubClient};
 use serde_json::json;
 
-use super::connect::{Connected, HubArgs};
+use super::connect::{Connected, HubCommand};
 use super::follow::{Followed, compared, follow, is_over, outcome, to_json, trials};
 use super::table::{ago, number, table};
-use super::{checkpoint, create, gc, trial};
+use super::{checkpoint, create, gc, model, trial};
 use crate::out::{self, Out};
 use crate::signals::Signals;
 
-#[derive(clap::Args)]
-pub(crate) struct Args {
-    #[command(subcommand)]
-    command: Command,
-    #[command(flatten)]
-    hub: HubArgs,
-}
+/// The command, and the hub that it is asked of.
+pub(crate) type Args = HubCommand<Command>;
 
 #[derive(clap::Args)]
-struct One {
+pub(crate) struct One {
     /// The experiment's number
     id: ExperimentId,
     /// Print one JSON object instead
@@ -35,7 +30,7 @@ struct One {
 }
 
 #[derive(clap::Subcommand)]
-enum Command {
+pub(crate) enum Command {
     /// Put an experiment into the queue, and follow it to its end
     Create(create::Args),
     /// List experiments, the newest first
@@ -174,7 +169,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn list(client: &Client, query: &ListQuery, json: bool) -> Result<()> {
+fn list(client: &HubClient, query: &ListQuery, json: bool) -> Result<()> {
     let page = client.experiments(query)?;
     if json {
         return Ok(outln!("{}", json!(page.items))?);
@@ -201,7 +196,7 @@ fn list(client: &Client, query: &ListQuery, json: bool) -> Result<()> {
     Ok(())
 }
 
-fn describe(client: &Client, one: &One) -> Result<()> {
+fn describe(client: &HubClient, one: &One) -> Result<()> {
     let experiment = client.experiment(one.id)?;
     let trials = trials(client, one.id)?;
     if one.json {
@@ -229,6 +224,10 @@ fn describe(client: &Client, one: &One) -> Result<()> {
         outln!("labels    {}", experiment.labels.join(", "))?;
     }
     let lineage = client.lineage(one.id)?;
+    outln!("program   {}", model::program(&lineage))?;
+    for line in model::data_lines(&lineage) {
+        outln!("data      {line}")?;
+    }
     if let Some(source) = &lineage.source {
         outln!("begins    with {} of trial {}", source.checkpoint, source.run)?;
     }
@@ -245,7 +244,7 @@ fn describe(client: &Client, one: &One) -> Result<()> {
     Ok(())
 }
 
-fn list_trials(client: &Client, one: &One) -> Result<()> {
+fn list_trials(client: &HubClient, one: &One) -> Result<()> {
     let experiment = client.experiment(one.id)?;
     let mut all = trials(client, one.id)?;
     let score = |value: Option<f64>| match (value, experiment.smaller_is_better) {
@@ -296,7 +295,7 @@ fn told(experiment: &Experiment, json: bool, what: &str) -> Result<()> {
     Ok(())
 }
 
-fn delete(client: &Client, one: &One) -> Result<()> {
+fn delete(client: &HubClient, one: &One) -> Result<()> {
     client.delete_experiment(one.id)?;
     // It is in the journal: whoever dies now, it goes. Told is what is done.
     while client.experiment(one.id).is_ok() {
@@ -309,7 +308,7 @@ fn delete(client: &Client, one: &One) -> Result<()> {
     Ok(())
 }
 
-fn wait(client: &Client, one: &One) -> Result<ExitCode> {
+fn wait(client: &HubClient, one: &One) -> Result<ExitCode> {
     let signals = Signals::install()?;
     let out = if one.json { Out::Stderr } else { Out::Stdout };
     match follow(client, one.id, out, &signals)? {
@@ -323,7 +322,7 @@ fn wait(client: &Client, one: &One) -> Result<ExitCode> {
     }
 }
 
-fn download(client: &Client, one: &One, top_n: usize, out: &std::path::Path) -> Result<()> {
+fn download(client: &HubClient, one: &One, top_n: usize, out: &std::path::Path) -> Result<()> {
     let all = client.experiment_checkpoints(one.id)?;
     let there: Vec<_> = all.iter().filter(|checkpoint| checkpoint.state == "completed").collect();
     if there.is_empty() {

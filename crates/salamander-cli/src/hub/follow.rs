@@ -8,7 +8,7 @@ use salamander_hub::store::experiments::Experiment;
 use salamander_hub::store::logs::LogQuery;
 use salamander_hub::store::page::ListQuery;
 use salamander_hub::store::runs::Run;
-use salamander_hub::{Client, ExperimentId};
+use salamander_hub::{ExperimentId, HubClient};
 use serde_json::{Value, json};
 
 use crate::out::Out;
@@ -31,7 +31,7 @@ pub(super) enum Followed {
 
 /// Shows what an experiment's command prints, until it is over or paused.
 pub(super) fn follow(
-    client: &Client,
+    client: &HubClient,
     id: ExperimentId,
     out: Out,
     signals: &Signals,
@@ -65,7 +65,7 @@ pub(super) fn follow(
 }
 
 /// All trials of an experiment.
-pub(super) fn trials(client: &Client, id: ExperimentId) -> Result<Vec<Run>> {
+pub(super) fn trials(client: &HubClient, id: ExperimentId) -> Result<Vec<Run>> {
     let mut query = ListQuery {
         experiment: Some(id.0),
         archived: Some(true),

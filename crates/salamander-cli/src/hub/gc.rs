@@ -3,14 +3,14 @@
 use anyhow::Result;
 use salamander_hub::gc::{CollectRequest, Collection};
 use salamander_hub::store::page::ListQuery;
-use salamander_hub::{Client, ExperimentId};
+use salamander_hub::{ExperimentId, HubClient};
 use serde_json::json;
 
 use super::table::{size, table};
 
 /// Which checkpoints stay.
 #[derive(clap::Args)]
-pub(super) struct GcArgs {
+pub(crate) struct GcArgs {
     /// Only show what would go
     #[arg(long)]
     dry_run: bool,
@@ -37,7 +37,7 @@ impl GcArgs {
 }
 
 /// Of one experiment.
-pub(super) fn one(client: &Client, id: ExperimentId, args: &GcArgs, json: bool) -> Result<()> {
+pub(super) fn one(client: &HubClient, id: ExperimentId, args: &GcArgs, json: bool) -> Result<()> {
     let collection = client.collect(id, &args.request())?;
     match json {
         true => outln!("{}", json!(collection))?,
@@ -47,7 +47,7 @@ pub(super) fn one(client: &Client, id: ExperimentId, args: &GcArgs, json: bool) 
 }
 
 /// Of all experiments that are over.
-pub(super) fn all(client: &Client, args: &GcArgs, json: bool) -> Result<()> {
+pub(super) fn all(client: &HubClient, args: &GcArgs, json: bool) -> Result<()> {
     let mut query = ListQuery {
         state: Some("completed,failed,canceled,interrupted".to_string()),
         archived: Some(true),

@@ -10,19 +10,14 @@ use salamander_hub::store::limits::Usage;
 use salamander_hub::store::page::ListQuery;
 use serde_json::json;
 
-use super::connect::HubArgs;
+use super::connect::HubCommand;
 use super::table::{ago, table};
 
-#[derive(clap::Args)]
-pub(crate) struct Args {
-    #[command(subcommand)]
-    command: Command,
-    #[command(flatten)]
-    hub: HubArgs,
-}
+/// The command, and the hub that it is asked of.
+pub(crate) type Args = HubCommand<Command>;
 
 #[derive(clap::Subcommand)]
-enum Command {
+pub(crate) enum Command {
     /// List what runs and what waits, in the order of the queue
     List {
         /// Print JSON instead
@@ -48,7 +43,7 @@ enum Command {
 
 /// A limit, or that there is none.
 #[derive(Clone, Copy)]
-struct Hours(Option<f64>);
+pub(crate) struct Hours(Option<f64>);
 
 fn hours(text: &str) -> Result<Hours, String> {
     match text {

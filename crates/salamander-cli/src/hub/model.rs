@@ -4,24 +4,22 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
-use salamander_hub::store::models::Model;
-use salamander_hub::{Client, RunId};
+use salamander_core::words::count;
+use salamander_hub::api::Lineage;
+use salamander_hub::store::models::{ModelRow, ModelVersion};
+use salamander_hub::{HubClient, RunId};
 use serde_json::{Value, json};
 
-use super::connect::HubArgs;
-use super::table::{ago, table};
+use super::checkpoint;
+use super::connect::{HubArgs, HubCommand};
+use super::table::{ago, size, table};
 use crate::args::RunsFolder;
 
-#[derive(clap::Args)]
-pub(crate) struct Args {
-    #[command(subcommand)]
-    command: Command,
-    #[command(flatten)]
-    hub: HubArgs,
-}
+/// The command, and the hub that it is asked of.
+pub(crate) type Args = HubCommand<Command>;
 
 #[derive(clap::Subcommand)]
-enum Command {
+pub(crate) enum Command {
     /// Make a model, which has no version yet
     Create {
         /// Its name
@@ -66,6 +64,13 @@ enum Command {
         /// The version; without one the alias goes
         version: Option<i64>,
     },
+    /// Give a model another name; its versions and aliases go along
+    Move {
+        /// The model
+        name: String,
+        /// The name that it is to have
+        to: String,
+    },
     /// Delete a model, or one version; the checkpoints stay
     Delete {
         /// The model
@@ -82,11 +87,11 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     match &args.command {
         Command::Create { name, description } => {
             let body = json!({"name": name, "description": description});
-            let _: Model = client.post("api/v1/models", &body)?;
+            let _: ModelRow = client.post("api/v1/models", &body)?;
             outln!("model {name}")?;
         }
         Command::List { json } => list(&client.models()?, *json)?,
-        Command::Describe { name, json } => describe(&client.model(name)?, *json)?,
+        Command::Describe { name, json } => describe(client, &client.model(name)?, *json)?,
         Command::Register { name, run, checkpoint, json } => {
             let checkpoint = which(client, *run, checkpoint)?;
             let version = client.register(name, *run, &checkpoint)?;
@@ -97,11 +102,15 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         }
         Command::Alias { name, alias, version } => {
             let body = json!({"alias": alias, "version": version});
-            let _: Model = client.post(&format!("api/v1/models/{name}/aliases"), &body)?;
+            let _: ModelRow = client.post(&format!("api/v1/models/{name}/aliases"), &body)?;
             match version {
                 Some(version) => outln!("{name}@{alias} is version {version}")?,
                 None => outln!("{name} has no alias {alias} any more")?,
             }
+        }
+        Command::Move { name, to } => {
+            let moved = client.move_model(name, to)?;
+            outln!("model {name} is {} now", moved.name)?;
         }
         Command::Delete { name, version } => {
             let place = version.map_or(String::new(), |version| format!("/versions/{version}"));
@@ -113,23 +122,18 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
 }
 
 /// The name of a checkpoint that was asked for as best or latest.
-fn which(client: &Client, run: RunId, wanted: &str) -> Result<String> {
-    let all = client.checkpoints(run)?;
-    let there = || all.iter().filter(|checkpoint| checkpoint.state == "completed");
-    let score = |watched: Option<f64>| watched.unwrap_or(f64::INFINITY);
-    let chosen = match wanted {
-        "best" => there().min_by(|a, b| score(a.watched).total_cmp(&score(b.watched))),
-        "latest" => there().next_back(),
-        name => return Ok(name.to_string()),
-    };
-    Ok(chosen.with_context(|| format!("trial {run} has no checkpoint"))?.name.clone())
+fn which(client: &HubClient, run: RunId, wanted: &str) -> Result<String> {
+    match wanted {
+        "best" | "latest" => Ok(checkpoint::chosen(client, run, wanted == "latest")?.name),
+        name => Ok(name.to_string()),
+    }
 }
 
-fn list(models: &[Model], json: bool) -> Result<()> {
+fn list(models: &[ModelRow], json: bool) -> Result<()> {
     if json {
         return Ok(outln!("{}", json!(models))?);
     }
-    let row = |model: &Model| {
+    let row = |model: &ModelRow| {
         let aliases = model.versions.iter().flat_map(|version| {
             version.aliases.iter().map(|alias| format!("{alias}={}", version.version))
         });
@@ -148,9 +152,15 @@ fn list(models: &[Model], json: bool) -> Result<()> {
     Ok(())
 }
 
-fn describe(model: &Model, json: bool) -> Result<()> {
+fn describe(client: &HubClient, model: &ModelRow, json: bool) -> Result<()> {
+    // Of a run that was deleted nothing is known any more.
+    let lineage = |version: &ModelVersion| client.lineage(version.run.experiment()).ok();
     if json {
-        return Ok(outln!("{}", json!(model))?);
+        let mut all = json!(model);
+        for (place, version) in model.versions.iter().enumerate() {
+            all["versions"][place]["lineage"] = json!(lineage(version));
+        }
+        return Ok(outln!("{all}")?);
     }
     outln!("model {}: {}", model.name, model.description)?;
     let rows = model.versions.iter().map(|version| {
@@ -167,7 +177,37 @@ fn describe(model: &Model, json: bool) -> Result<()> {
     for line in table(header, rows.collect()) {
         outln!("{line}")?;
     }
+    for version in &model.versions {
+        let Some(made) = lineage(version) else { continue };
+        outln!("version {} was trained by {}", version.version, program(&made))?;
+        for line in data_lines(&made) {
+            outln!("  {line}")?;
+        }
+    }
     Ok(())
+}
+
+/// The program, or the image, that an experiment was trained with.
+pub(super) fn program(made: &Lineage) -> String {
+    match (&made.image, &made.program) {
+        (Some(image), _) => format!("image {image}"),
+        (None, Some(program)) => {
+            format!("{program} ({:.12})", made.program_hash.as_deref().unwrap_or("no hash"))
+        }
+        (None, None) => "a program that no hub started".to_string(),
+    }
+}
+
+/// The data that it was trained with, a line for each part.
+pub(super) fn data_lines(made: &Lineage) -> Vec<String> {
+    let parts = made.data.as_object().into_iter().flatten();
+    let line = |(name, part): (&String, &Value)| {
+        let (files, bytes) = (part["files"].as_u64(), part["bytes"].as_i64());
+        let print = part["fingerprint"].as_str().unwrap_or_default();
+        let files = count(files.unwrap_or(0), "file");
+        format!("{name} data {print:.12} ({files}, {})", size(bytes.unwrap_or(0)))
+    };
+    parts.map(line).collect()
 }
 
 /// What `NAME@ALIAS` stands for.

@@ -9,11 +9,15 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use salamander_core::environment;
+use salamander_core::words::count;
 use salamander_hub::ingest::Ingester;
+use salamander_hub::queue::QueuePlatform;
 use salamander_hub::server::Listen;
 use salamander_hub::store::page::ListQuery;
-use salamander_hub::store::users::Role;
+use salamander_hub::store::users::UserRole;
 use salamander_hub::{Daemon, DaemonOptions, Hub, Store, StoreAccess, StoreUrl, now};
+
+use salamander_run::bring_runs;
 
 use crate::args::RunsFolder;
 use crate::signals::Signals;
@@ -26,13 +30,16 @@ pub(crate) struct Args {
     #[command(subcommand)]
     command: Option<Command>,
     #[command(flatten)]
-    place: PlaceArgs,
+    place: StorePlaceArgs,
     /// Where to listen; on any other address than this machine's own a login is asked for, over TLS
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:7070")]
     listen: SocketAddr,
     /// Slots of this machine: a trial takes one for each of its workers [default: one]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
     slots: Option<u32>,
+    #[cfg(feature = "kube")]
+    #[command(flatten)]
+    jobs: crate::kube::JobKindArgs,
     /// A program of yours that experiments may be started with, beside this one
     #[arg(long = "program", value_name = "FILE")]
     programs: Vec<PathBuf>,
@@ -55,7 +62,7 @@ pub(crate) struct Args {
 }
 
 #[derive(clap::Args)]
-struct PlaceArgs {
+struct StorePlaceArgs {
     #[command(flatten)]
     folder: RunsFolder,
     /// The store: sqlite:PATH, or postgres://USER@HOST/DATABASE in a program built with it [default:
@@ -64,7 +71,7 @@ struct PlaceArgs {
     store: Option<String>,
 }
 
-impl PlaceArgs {
+impl StorePlaceArgs {
     fn store(&self) -> Result<Option<StoreUrl>> {
         let store = self.store.clone().or_else(|| env::var(environment::STORE.name).ok());
         let store = store.filter(|store| !store.is_empty());
@@ -77,7 +84,11 @@ enum Command {
     /// Make the store again from the folders of runs and the hub's journal; users and tokens are not in these
     Rebuild {
         #[command(flatten)]
-        place: PlaceArgs,
+        place: StorePlaceArgs,
+        /// Bring runs that are only in this object store first: s3://bucket/prefix, gs://.. or az://..; may be given
+        /// several times. Credentials come from the environment
+        #[arg(long = "from", value_name = "URL")]
+        from: Vec<String>,
     },
     /// Tell others when experiments end
     Webhook(super::webhook::Args),
@@ -92,14 +103,14 @@ enum Command {
         #[arg(long)]
         days: Option<u32>,
         #[command(flatten)]
-        place: PlaceArgs,
+        place: StorePlaceArgs,
     },
 }
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     match &args.command {
         None => serve(args),
-        Some(Command::Rebuild { place }) => rebuild(place),
+        Some(Command::Rebuild { place, from }) => rebuild(place, from),
         Some(Command::Webhook(args)) => super::webhook::run(args),
         Some(Command::Token { user, role, days, place }) => token(place, user, role, *days),
     }
@@ -119,13 +130,16 @@ fn serve(args: &Args) -> Result<ExitCode> {
     programs.extend(args.programs.iter().cloned());
     let slots = args.slots.unwrap_or(1);
     let log_retention_days = args.log_retention_days;
-    let options = DaemonOptions { listen, slots, log_retention_days, programs, routes: None };
+    let platform = platform(args)?;
+    let options =
+        DaemonOptions { listen, slots, log_retention_days, programs, routes: None, platform };
+    let place = match &options.platform {
+        Some(_) => "jobs of a cluster".to_string(),
+        None => format!("{} cores", available_parallelism().map_or(1, usize::from)),
+    };
     let daemon = Daemon::start(hub, options)?;
-    let cores = available_parallelism().map_or(1, usize::from);
     outln!("hub of {} on {scheme}://{}", daemon.hub().runs().display(), daemon.address())?;
-    outln!(
-        "{slots} of {cores} cores as slots; Ctrl-C ends the hub, and what it has started goes on"
-    )?;
+    outln!("{slots} slots on {place}; Ctrl-C ends the hub, and what it has started goes on")?;
     while !signals.asked() {
         std::thread::sleep(LOOK);
     }
@@ -133,13 +147,54 @@ fn serve(args: &Args) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn open(place: &PlaceArgs) -> Result<Hub> {
+/// Where experiments train, if not on this machine.
+#[cfg(feature = "kube")]
+fn platform(args: &Args) -> Result<Option<Box<dyn QueuePlatform>>> {
+    if !args.jobs.is_cluster() {
+        return Ok(None);
+    }
+    let (jobs, arguments) = (args.jobs.jobs()?, args.jobs.to_arguments()?);
+    Ok(Some(Box::new(JobPlatform { jobs, arguments })))
+}
+
+#[cfg(not(feature = "kube"))]
+fn platform(_: &Args) -> Result<Option<Box<dyn QueuePlatform>>> {
+    Ok(None)
+}
+
+/// Trials are jobs of a cluster, followed by a process of this machine.
+#[cfg(feature = "kube")]
+struct JobPlatform {
+    jobs: salamander_run::cluster::ClusterJobs,
+    arguments: Vec<String>,
+}
+
+#[cfg(feature = "kube")]
+impl QueuePlatform for JobPlatform {
+    fn arguments(&self) -> Vec<String> {
+        self.arguments.clone()
+    }
+
+    fn end(&self, folder: &std::path::Path) -> Result<(), String> {
+        self.jobs.end_all(folder).map_err(|error| error.to_string())
+    }
+}
+
+fn open(place: &StorePlaceArgs) -> Result<Hub> {
     Ok(Hub::open(&place.folder.runs, place.store()?.as_ref())?)
 }
 
-fn rebuild(place: &PlaceArgs) -> Result<ExitCode> {
-    if !place.folder.runs.is_dir() {
-        bail!("there is no folder {}", place.folder.runs.display());
+fn rebuild(place: &StorePlaceArgs, from: &[String]) -> Result<ExitCode> {
+    let runs = &place.folder.runs;
+    if !from.is_empty() {
+        std::fs::create_dir_all(runs).with_context(|| runs.display().to_string())?;
+    }
+    if !runs.is_dir() {
+        bail!("there is no folder {}", runs.display());
+    }
+    for url in from {
+        let brought = bring_runs(url, runs, &mut |note| errln!("{note}"))?;
+        outln!("{} brought from {url}", count(brought.len() as u64, "run"))?;
     }
     Hub::forget_store(&place.folder.runs, place.store()?.as_ref())?;
     let hub = open(place)?;
@@ -150,8 +205,8 @@ fn rebuild(place: &PlaceArgs) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn token(place: &PlaceArgs, user: &str, role: &str, days: Option<u32>) -> Result<ExitCode> {
-    let Some(role) = Role::parse(role) else {
+fn token(place: &StorePlaceArgs, user: &str, role: &str, days: Option<u32>) -> Result<ExitCode> {
+    let Some(role) = UserRole::parse(role) else {
         bail!("--role {role}: one of viewer, editor, admin");
     };
     let store = match place.store()? {

@@ -4,29 +4,24 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use salamander_hub::RunId;
 use salamander_hub::log_line::Level;
 use salamander_hub::store::logs::{LogPage, LogQuery};
 use serde_json::json;
 
 use super::checkpoint;
-use super::connect::HubArgs;
+use super::connect::HubCommand;
 use super::table::{ago, number};
 
 /// How often new lines are looked for.
 const LOOK: Duration = Duration::from_millis(300);
 
-#[derive(clap::Args)]
-pub(crate) struct Args {
-    #[command(subcommand)]
-    command: Command,
-    #[command(flatten)]
-    hub: HubArgs,
-}
+/// The command, and the hub that it is asked of.
+pub(crate) type Args = HubCommand<Command>;
 
 #[derive(clap::Subcommand)]
-enum Command {
+pub(crate) enum Command {
     /// Show everything about one
     Describe {
         /// The trial, as EXPERIMENT.TRIAL
@@ -142,15 +137,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
             }
         }
         Command::Download { id, latest, out } => {
-            let all = client.checkpoints(*id)?;
-            let there = || all.iter().filter(|checkpoint| checkpoint.state == "completed");
-            let score = |watched: Option<f64>| watched.unwrap_or(f64::INFINITY);
-            let chosen = match latest {
-                true => there().next_back(),
-                false => there().min_by(|a, b| score(a.watched).total_cmp(&score(b.watched))),
-            };
-            let chosen = chosen.with_context(|| format!("trial {id} has no checkpoint"))?;
-            checkpoint::fetch(client, chosen, out)?;
+            checkpoint::fetch(client, &checkpoint::chosen(client, *id, *latest)?, out)?;
         }
     }
     Ok(ExitCode::SUCCESS)

@@ -5,19 +5,14 @@ use std::process::ExitCode;
 use anyhow::Result;
 use serde_json::json;
 
-use super::connect::HubArgs;
+use super::connect::HubCommand;
 use super::table::table;
 
-#[derive(clap::Args)]
-pub(super) struct Args {
-    #[command(subcommand)]
-    command: Command,
-    #[command(flatten)]
-    hub: HubArgs,
-}
+/// The command, and the hub that it is asked of.
+pub(super) type Args = HubCommand<Command>;
 
 #[derive(clap::Subcommand)]
-enum Command {
+pub(crate) enum Command {
     /// Tell an address of ends, as JSON that is signed like Standard Webhooks
     Add {
         /// The address

@@ -18,7 +18,7 @@ use salamander_data::{Dataset, Format, Row, Value};
 use salamander_files::{Durability, PendingFolder};
 
 use crate::data::in_blocks;
-use columns::Field;
+use columns::InputColumn;
 
 /// Shares of training and validation.
 const SHARES: [f64; 2] = [0.8, 0.2];
@@ -84,7 +84,7 @@ pub(crate) fn write(name: Option<&str>, file: &Path, label: &str) -> Result<()> 
 }
 
 /// Says what was made of the columns.
-fn tell(target: &LabelColumn, found: &columns::Found, parts: &[Vec<u64>]) -> Result<()> {
+fn tell(target: &LabelColumn, found: &columns::FoundColumns, parts: &[Vec<u64>]) -> Result<()> {
     let [train, valid] = [0, 1].map(|part| parts.get(part).map_or(0, Vec::len));
     outln!("{train} records to train on, {valid} to validate; {} inputs", found.fields.len())?;
     match &target.classes {
@@ -119,7 +119,7 @@ fn usable(stats: &Stats) -> Vec<String> {
 }
 
 /// A word per line, the most frequent first.
-fn vocabularies(folder: &Path, stats: &Stats, fields: &[Field]) -> Result<()> {
+fn vocabularies(folder: &Path, stats: &Stats, fields: &[InputColumn]) -> Result<()> {
     for field in fields {
         let columns::ColumnKind::Vocabulary { file, .. } = &field.kind else { continue };
         let column = stats.columns().iter().find(|column| column.name == field.column);

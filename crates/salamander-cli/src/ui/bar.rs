@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
+use salamander_core::progress::StepCount;
 use salamander_core::words::count;
 use salamander_run::{Start, StepReport};
 
@@ -21,7 +22,7 @@ pub(crate) struct Bar {
     start: Option<Start>,
     begun: Instant,
     /// Steps done when a step was shown last.
-    steps: u64,
+    steps: StepCount,
     done: u64,
     records: u64,
     pace: Pace,
@@ -30,7 +31,15 @@ pub(crate) struct Bar {
 impl Bar {
     pub(crate) fn new() -> Self {
         let (bar, begun) = (ProgressBar::no_length(), Instant::now());
-        Self { bar, start: None, begun, steps: 0, done: 0, records: 0, pace: Pace::default() }
+        Self {
+            bar,
+            start: None,
+            begun,
+            steps: StepCount(0),
+            done: 0,
+            records: 0,
+            pace: Pace::default(),
+        }
     }
 
     /// Prints something above the bar.
@@ -74,20 +83,20 @@ impl Bar {
     pub(crate) fn epoch_start(&mut self, epoch: u64) {
         let Some(start) = &self.start else { return };
         let before = epoch * start.steps_per_epoch;
-        self.bar.set_length(start.steps_per_epoch.min(start.total.saturating_sub(before)));
+        self.bar.set_length(start.steps_per_epoch.min(start.total.since(StepCount(before))));
         self.bar.reset();
         self.bar.set_prefix(format!("epoch {}/{}", epoch + 1, start.epochs));
     }
 
     /// Shows a step, which may stand for several: a job of a cluster is looked at now and then only.
     pub(crate) fn step_end(&mut self, step: &StepReport) {
-        self.done += step.steps.saturating_sub(self.steps);
+        self.done += step.steps.since(self.steps);
         self.steps = step.steps;
         self.records += step.records;
         let Some(start) = &self.start else { return };
         let seconds = self.begun.elapsed().as_secs_f64();
         let rate = self.records as f64 / seconds;
-        let left = start.total.saturating_sub(step.steps) as f64;
+        let left = start.total.since(step.steps) as f64;
         let left = left * seconds / self.done.max(1) as f64;
         if !self.bar.is_hidden() {
             self.bar.set_position(step.step + 1);

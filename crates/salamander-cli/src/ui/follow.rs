@@ -6,7 +6,7 @@ use super::{Bar, EpochTable};
 use crate::out::Out;
 
 /// Shows a run.
-pub(crate) struct Follower {
+pub(crate) struct RunDisplay {
     out: Out,
     bar: Bar,
     table: EpochTable,
@@ -14,7 +14,7 @@ pub(crate) struct Follower {
     begun: bool,
 }
 
-impl Follower {
+impl RunDisplay {
     pub(crate) fn new(out: Out) -> Self {
         let (bar, table) = (Bar::new(), EpochTable::default());
         Self { out, bar, table, epoch: None, begun: false }

@@ -43,13 +43,13 @@ mod tests {
     use salamander_core::report::Start;
     use salamander_kube::client::View;
     use salamander_kube::milestones::Epoch;
-    use salamander_kube::progress::Progress;
+    use salamander_kube::progress::JobProgress;
 
     use super::*;
 
     #[test]
     fn the_records_of_a_job_follow_from_its_steps() {
-        let mut progress = Progress { step: Some(21), ..Progress::default() };
+        let mut progress = JobProgress { step: Some(21), ..JobProgress::default() };
         let plan = Start { steps_per_epoch: 20, records: 100, ..Start::default() };
         progress.milestones.plan = Some(plan);
         let training = [("loss".to_string(), Some(0.5))].into();

@@ -11,7 +11,7 @@ mod tasks;
 use std::time::{Duration, Instant};
 
 pub(crate) use bar::{Bar, MANY_FILES, show_indexing};
-pub(crate) use follow::Follower;
+pub(crate) use follow::RunDisplay;
 #[cfg(feature = "kube")]
 pub(crate) use job::job_line;
 pub(crate) use summary::print_summary;

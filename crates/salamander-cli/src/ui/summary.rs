@@ -24,7 +24,7 @@ pub(crate) fn print_summary(finished: &Summary<'_>, out: Out) {
         finished.run.folder().display(),
         finished.state.as_str()
     ));
-    let (steps, records) = (count(progress.steps, "step"), count(progress.records, "record"));
+    let (steps, records) = (count(progress.steps.0, "step"), count(progress.records, "record"));
     out.line(&format!("trained    {steps}, {records}"));
     if let Some(dense) = finished.parameters() {
         out.line(&format!("parameters {}", parameters(dense, &finished.tables())));

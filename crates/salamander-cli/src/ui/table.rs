@@ -48,6 +48,7 @@ fn header(columns: &[String]) -> String {
 #[cfg(test)]
 mod tests {
     use salamander_core::metrics::{Metric, Metrics};
+    use salamander_core::progress::StepCount;
 
     use super::*;
 
@@ -61,7 +62,7 @@ mod tests {
         let epoch = EpochReport {
             epoch: 0,
             complete: true,
-            steps: 10,
+            steps: StepCount(10),
             training: metrics(0.7),
             validation: Some(metrics(0.5)),
             seconds: 63.0,

@@ -8,20 +8,21 @@ mod servers;
 #[cfg(test)]
 mod tests;
 
+use crate::progress::StepCount;
 use std::collections::BTreeMap;
 
-pub use answer::{DispatchAction, Lease, NotYet, Placed, ServerState, Verdict, Waiting};
+pub use answer::{DispatchAction, Lease, NotYet, Placed, ReportVerdict, ServerState, Waiting};
 
 use super::{
-    Applied, Consistency, Entry, Fence, History, Map, MapVersion, Numbering, PartitionSource,
-    Placement, Process,
+    Applied, AsynchronousEntry, Consistency, Fence, History, Map, MapVersion, Numbering,
+    PartitionSource, Placement, Process,
 };
 use crate::elastic::{Ending, Millis, Term};
 use crate::ranges::Ranges;
 use crate::status::MicroBatchStatus;
 use leases::Leases;
 use rounds::Round;
-use servers::Server;
+use servers::KnownServer;
 
 /// What a run on parameter servers is made of.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,7 +52,7 @@ pub struct Dispatcher {
     history: History,
     map: Map,
     source: PartitionSource,
-    servers: BTreeMap<u32, Server>,
+    servers: BTreeMap<u32, KnownServer>,
     /// What all servers that are up have applied, as far as is known.
     done: Applied,
     /// Names that are neither done nor leased, by epoch; only the epochs that are open.
@@ -102,9 +103,9 @@ impl Dispatcher {
             settings,
             history,
         };
-        dispatcher.journal(Entry::Opened);
+        dispatcher.journal(AsynchronousEntry::Opened);
         if dispatcher.history.placement.is_none() {
-            dispatcher.journal(Entry::Placed(begin));
+            dispatcher.journal(AsynchronousEntry::Placed(begin));
         }
         if dispatcher.is_complete() {
             dispatcher.end(Ending::Completed);
@@ -157,7 +158,7 @@ impl Dispatcher {
     }
 
     /// Steps from the beginning of the run that are completely done.
-    pub fn version(&self) -> u64 {
+    pub fn version(&self) -> StepCount {
         self.settings.names.complete_steps(&self.done, self.settings.epochs)
     }
 
@@ -224,7 +225,7 @@ impl Dispatcher {
         self.settled && self.processes().len() == self.map.servers as usize
     }
 
-    fn journal(&mut self, entry: Entry) {
+    fn journal(&mut self, entry: AsynchronousEntry) {
         self.history.apply(self.term, &entry);
         self.orders.push(DispatchAction::Journal(entry));
     }

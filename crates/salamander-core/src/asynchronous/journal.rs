@@ -27,7 +27,7 @@ pub struct Placement {
 
 /// A checkpoint that is complete on all servers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Checkpoint {
+pub struct ServerCheckpoint {
     /// Its name.
     pub id: Generation,
     /// The map in force: whose servers wrote which files.
@@ -38,13 +38,13 @@ pub struct Checkpoint {
 
 /// One entry of the journal. Each carries the term of the master that wrote it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Entry {
+pub enum AsynchronousEntry {
     /// A master took over.
     Opened,
     /// Partitions are placed.
     Placed(Placement),
     /// A checkpoint counts.
-    Kept(Checkpoint),
+    Kept(ServerCheckpoint),
     /// So many epochs are finished and validated.
     Finished(u64),
     /// An early end was asked for.
@@ -61,9 +61,9 @@ pub struct History {
     /// Where partitions are.
     pub placement: Option<Placement>,
     /// The newest checkpoint.
-    pub checkpoint: Option<Checkpoint>,
+    pub checkpoint: Option<ServerCheckpoint>,
     /// The one before it, for what of it cannot be read any more.
-    pub older: Option<Checkpoint>,
+    pub older: Option<ServerCheckpoint>,
     /// Epochs that are finished and validated; a lost server can still reopen them.
     pub finished: u64,
     /// Whether an early end was asked for.
@@ -72,17 +72,19 @@ pub struct History {
 
 impl History {
     /// Takes in the next entry, written in this term.
-    pub fn apply(&mut self, term: Term, entry: &Entry) {
+    pub fn apply(&mut self, term: Term, entry: &AsynchronousEntry) {
         if !self.term.take_over(term) {
             return;
         }
         match entry {
-            Entry::Opened => {}
-            Entry::Placed(placement) => self.placement = Some(*placement),
-            Entry::Kept(checkpoint) => self.older = self.checkpoint.replace(*checkpoint),
-            Entry::Finished(epochs) => self.finished = *epochs,
-            Entry::Stopping => self.stopping = true,
-            Entry::Resumed => self.stopping = false,
+            AsynchronousEntry::Opened => {}
+            AsynchronousEntry::Placed(placement) => self.placement = Some(*placement),
+            AsynchronousEntry::Kept(checkpoint) => {
+                self.older = self.checkpoint.replace(*checkpoint)
+            }
+            AsynchronousEntry::Finished(epochs) => self.finished = *epochs,
+            AsynchronousEntry::Stopping => self.stopping = true,
+            AsynchronousEntry::Resumed => self.stopping = false,
         }
     }
 }
@@ -94,10 +96,10 @@ mod tests {
     #[test]
     fn a_replaced_master_writes_in_vain() {
         let mut history = History::default();
-        history.apply(Term(2), &Entry::Opened);
-        history.apply(Term(1), &Entry::Finished(3));
+        history.apply(Term(2), &AsynchronousEntry::Opened);
+        history.apply(Term(1), &AsynchronousEntry::Finished(3));
         assert_eq!(history.finished, 0);
-        history.apply(Term(2), &Entry::Finished(1));
+        history.apply(Term(2), &AsynchronousEntry::Finished(1));
         assert_eq!((history.term, history.finished), (Term(2), 1));
     }
 }

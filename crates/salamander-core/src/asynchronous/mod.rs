@@ -61,7 +61,7 @@
 //!         assert!(applied.insert(name));
 //!         work.acked(map, name, server);
 //!     }
-//!     assert_eq!(master.report(0, worker, &work.report()), Verdict::Done);
+//!     assert_eq!(master.report(0, worker, &work.report()), ReportVerdict::Done);
 //! }
 //!
 //! // The epoch is validated; the run ends when a checkpoint has all of it.
@@ -81,20 +81,23 @@ mod lease_messages;
 mod map;
 mod numbering;
 mod placement;
+mod step_order;
 mod work;
 
 use serde::{Deserialize, Serialize};
 
 pub use applied::Applied;
 pub use dispatcher::{
-    DispatchAction, Dispatcher, Lease, NotYet, Placed, ServerState, Settings, Verdict, Waiting,
+    DispatchAction, Dispatcher, Lease, NotYet, Placed, ReportVerdict, ServerState, Settings,
+    Waiting,
 };
 pub use gate::{Envelope, Gate, HeldPartitions, Holds, Refused, Resetting};
-pub use journal::{Checkpoint, Entry, History, PartitionSource, Placement};
+pub use journal::{AsynchronousEntry, History, PartitionSource, Placement, ServerCheckpoint};
 pub use lease_messages::{LeaseAnswer, LeaseAsk};
 pub use map::{Lineage, Map, MapVersion};
 pub use numbering::Numbering;
 pub use placement::spread;
+pub use step_order::{OutOfStep, StepOrder};
 pub use work::{Report, Task, Work};
 
 /// How far workers may run apart.
@@ -149,4 +152,6 @@ pub enum Fence {
     Round,
     /// A report closes only the lease it names.
     Lease,
+    /// A server completes the steps of synchronous training in their order, each once.
+    Step,
 }

@@ -2,6 +2,7 @@
 
 use super::Applied;
 use crate::plan::{MicroBatch, Plan};
+use crate::progress::StepCount;
 use crate::ranges::Ranges;
 
 /// The names of an epoch, the same in every epoch.
@@ -63,12 +64,12 @@ impl Numbering {
     }
 
     /// How many steps from the beginning of the run, of so many epochs, are completely in a set.
-    pub fn complete_steps(&self, applied: &Applied, epochs: u64) -> u64 {
+    pub fn complete_steps(&self, applied: &Applied, epochs: u64) -> StepCount {
         let first = |epoch| applied.lacks(epoch, &self.all).first().map(|number| (epoch, number));
-        match (applied.pruned()..epochs).find_map(first) {
+        StepCount(match (applied.pruned()..epochs).find_map(first) {
             Some((epoch, number)) => epoch * self.steps + self.name(epoch, number).step,
             None => epochs * self.steps,
-        }
+        })
     }
 }
 
@@ -97,11 +98,11 @@ mod tests {
     fn steps_are_complete_up_to_the_first_gap() {
         let names = Numbering::of(&Plan { records: 23, batch: 4, aggregation: 1, slices: 3 });
         let mut applied = Applied::everything(3, 1);
-        assert_eq!(names.complete_steps(&applied, 3), 6);
+        assert_eq!(names.complete_steps(&applied, 3).0, 6);
         for number in 0..7 {
             applied.insert(names.name(1, number));
         }
-        assert_eq!(names.complete_steps(&applied, 3), 8);
-        assert_eq!(names.complete_steps(&Applied::everything(3, 3), 3), 18);
+        assert_eq!(names.complete_steps(&applied, 3).0, 8);
+        assert_eq!(names.complete_steps(&Applied::everything(3, 3), 3).0, 18);
     }
 }

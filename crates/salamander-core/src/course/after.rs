@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::{Collected, Course, Error, StepDone, StepPlace, advance};
 use crate::experiment::CheckpointPolicy;
 use crate::metrics::Metrics;
-use crate::progress::{After, Extent, StepEnd, due, is_default};
+use crate::progress::{After, Extent, StepCount, StepEnd, due, is_default};
 use crate::report::EpochReport;
 
 /// What others want after a step.
@@ -39,7 +39,8 @@ impl Course {
         let StepDone { report, batches } = done;
         let place = StepPlace { epoch: report.epoch, step: report.step, batches };
         let Extent { batches: all, steps, .. } = self.progress.done();
-        let before = Extent { batches: all - batches, steps: steps - 1, epochs: place.epoch };
+        let steps = StepCount(steps.0 - 1);
+        let before = Extent { batches: all - batches, steps, epochs: place.epoch };
         let (after, step) = advance(&self.plan, before, self.progress.step, place);
         (self.progress.epoch, self.progress.step) = (after.epochs, step);
         self.decide(before, wishes, now)
@@ -61,7 +62,7 @@ impl Course {
             self.progress.ledger.commit(epoch, self.plan.records, &first.tally);
         }
         let before = Extent { epochs: epoch, ..self.progress.done() };
-        self.progress.steps = (epoch + 1) * self.plan.steps();
+        self.progress.steps = StepCount((epoch + 1) * self.plan.steps());
         self.progress.batches = (epoch + 1) * self.plan.batches();
         (self.progress.epoch, self.progress.step) = (epoch + 1, 0);
         self.decide(before, Wishes::default(), now)
@@ -209,7 +210,7 @@ impl Course {
     pub fn ends_epoch(&self) -> bool {
         match self.progress.after {
             Some(After::Validate(end)) => end.epoch_done,
-            _ => self.progress.step == 0 && self.progress.steps > 0,
+            _ => self.progress.step == 0 && self.progress.steps > StepCount(0),
         }
     }
 

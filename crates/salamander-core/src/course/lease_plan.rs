@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::Course;
-use crate::asynchronous::{Checkpoint, Settings};
+use crate::asynchronous::{ServerCheckpoint, Settings};
 use crate::callback::Callbacks;
 use crate::progress::Progress;
 
@@ -37,7 +37,7 @@ pub type MakeFolder = Arc<dyn Fn(KeptRows) -> Result<(String, Progress), String>
 #[derive(Clone, Debug)]
 pub struct KeptRows {
     /// The checkpoint.
-    pub checkpoint: Checkpoint,
+    pub checkpoint: ServerCheckpoint,
     /// A file of each server.
     pub files: Vec<PathBuf>,
     /// What was reported so far. Counts and ledger are read from the files.

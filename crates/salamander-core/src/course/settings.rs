@@ -15,6 +15,12 @@ pub fn refused(settings: &Settings) -> Option<(&'static str, &'static str)> {
              strategy hybrid or allreduce",
         ));
     }
+    if settings.tracking.histograms > 0 {
+        return Some((
+            "tracking.histograms",
+            "with strategy ps no process has all weights and gradients of a step: use strategy hybrid or allreduce",
+        ));
+    }
     None
 }
 
@@ -27,7 +33,7 @@ mod tests {
     const STRATEGIES: [&str; 4] = ["local", "allreduce", "hybrid", "ps"];
 
     /// Every setting with a value that is not its default, and the strategies that refuse it.
-    const SETTINGS: [(&str, &str, &[&str]); 43] = [
+    const SETTINGS: [(&str, &str, &[&str]); 44] = [
         ("name", "x", &[]),
         ("description", "x", &[]),
         ("labels", "[x]", &[]),
@@ -63,6 +69,7 @@ mod tests {
         ("on_nan", "skip", &[]),
         ("elastic", "{silence: 2}", &[]),
         ("tracking", "{tensorboard: true, mlflow: {uri: \"http://localhost:5000\"}}", &[]),
+        ("tracking", "{histograms: 10}", &["ps"]),
         ("budget", "{hours: 2}", &[]),
         ("retention_policy", "{log_retention_days: 30}", &[]),
         ("resources", "{slots: 2}", &[]),

@@ -122,7 +122,7 @@ fn a_pause_is_an_end_that_goes_on() {
     let mut course = course(&at(", pause_at: {batches: 4}"), 5);
     assert_eq!(walk(&mut course, &[2.0, 1.0]), "0.0 0.1 0.2 v e0 b 1.0 v e1 b .");
     assert_eq!(course.ending(), Ending::Completed);
-    assert_eq!(course.start(0, 1, true).total, 6, "the schedule knows the whole length");
+    assert_eq!(course.start(0, 1, true).total.0, 6, "the schedule knows the whole length");
     let paused = course.progress().clone();
     course.restore(paused.clone());
     assert_eq!(course.next(), Next::Finished, "nothing is done twice");
@@ -140,7 +140,7 @@ fn several_passes_are_one_step() {
     let second = PassDone { overflow: true, ..pass(4) };
     let step = course.pass_done(place, 2, second).expect("the last pass");
     assert!(step.report.skipped, "one of its passes was");
-    assert_eq!((step.report.loss, step.report.records, step.report.steps), (1.0, 0, 1));
+    assert_eq!((step.report.loss, step.report.records, step.report.steps.0), (1.0, 0, 1));
     assert_eq!(course.progress().ledger.lines()[0].overflowed, 4);
 }
 
@@ -176,7 +176,7 @@ fn micro_batches_in_any_order_come_to_the_same_end() {
     // The last step has only one micro-batch of two records.
     let names = [(2, 0), (1, 1), (1, 1), (0, 0), (1, 0), (0, 1), (0, 0)];
     assert_eq!(tell(&mut course, &mut collected, &names), [2, 1, 0]);
-    assert_eq!((course.progress().steps, course.progress().records), (3, 10));
+    assert_eq!((course.progress().steps.0, course.progress().records), (3, 10));
     assert_eq!(course.epoch_done(&mut collected, 0, Duration::ZERO), None, "it has ended");
     assert_eq!(walk(&mut course, &[]), "v e0 b .");
 }
@@ -187,8 +187,8 @@ fn an_epoch_ends_although_a_killed_master_took_reports_with_it() {
     let mut collected = Collected::new(course.plan());
     assert_eq!(tell(&mut course, &mut collected, &[(0, 0), (0, 1), (1, 0)]), [0]);
     let told = course.epoch_done(&mut collected, 0, Duration::from_secs(3)).expect("a report");
-    assert_eq!((told.steps, told.complete, told.seconds), (3, true, 3.0));
-    assert_eq!((course.progress().steps, course.progress().batches), (3, 3));
+    assert_eq!((told.steps.0, told.complete, told.seconds), (3, true, 3.0));
+    assert_eq!((course.progress().steps.0, course.progress().batches), (3, 3));
     assert_eq!((course.progress().records, course.progress().epoch), (6, 1));
     assert_eq!(course.next(), Next::Save);
     // What the killed master had not heard comes too late, and so does what nobody can have computed.

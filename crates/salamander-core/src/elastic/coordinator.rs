@@ -8,12 +8,9 @@ mod timeouts;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
-    Activation, CheckpointMark, Ending, Entry, Fence, FromMember, Generation, Hello, Identity,
-    Millis, Peer, RunState, Source, ToMember, WorkerId,
+    Activation, CheckpointMark, Ending, Fence, FromMember, Generation, Hello, Identity,
+    MembershipEntry, Millis, Peer, RunState, StateSource, ToMember, WorkerId,
 };
-
-/// Failures to reach a member, in generations that never got to work, before it is left out for a while.
-const STRIKES: u32 = 3;
 
 /// A worker that was waited for in vain is left out until its promise comes after all.
 const UNTIL_IT_PROMISES: Millis = Millis::MAX;
@@ -40,7 +37,7 @@ pub enum Phase {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Write down.
-    Journal(Entry),
+    Journal(MembershipEntry),
     /// Tell a member.
     Send(WorkerId, ToMember),
     /// A worker is out of the membership, for this reason.
@@ -95,7 +92,7 @@ impl Coordinator {
             ticked: now,
             join_at,
             confirmed: BTreeSet::new(),
-            actions: vec![Action::Journal(Entry::Opened)],
+            actions: vec![Action::Journal(MembershipEntry::Opened)],
             run,
         }
     }
@@ -138,9 +135,12 @@ impl Coordinator {
     /// A worker connects, for the first time or again.
     pub fn hello(&mut self, now: Millis, hello: Hello) {
         let id = hello.peer.id;
-        let strikes = self.workers.get(&id).map_or(0, |worker| worker.strikes);
+        let known = self.workers.get(&id);
+        let (strikes, unreachable) =
+            known.map_or((0, 0), |known| (known.strikes, known.unreachable));
         let Hello { peer, active, slot } = hello;
-        self.workers.insert(id, KnownWorker { strikes, slot, ..KnownWorker::new(peer, now) });
+        let known = KnownWorker::new(peer, now);
+        self.workers.insert(id, KnownWorker { strikes, unreachable, slot, ..known });
         match self.phase.clone() {
             Phase::Ended(ending) => self.send(id, ToMember::Ended(ending)),
             Phase::Preparing(generation) => self.send(id, ToMember::Prepare(generation)),
@@ -353,7 +353,7 @@ impl Coordinator {
             if !newer || matches!(self.phase, Phase::Ended(_)) {
                 return;
             }
-            self.journal(Entry::Checkpoint(mark.clone()));
+            self.journal(MembershipEntry::Checkpoint(mark.clone()));
         }
         self.send_all(&ToMember::Kept(mark));
     }
@@ -369,7 +369,12 @@ impl Coordinator {
 
     /// All members have the state: those that have to go have handed it over.
     fn all_confirmed(&mut self, now: Millis) {
-        self.workers.values_mut().for_each(|worker| worker.strikes = 0);
+        for (id, worker) in &mut self.workers {
+            worker.strikes = 0;
+            if self.run.history.order.contains(id) {
+                worker.unreachable = 0;
+            }
+        }
         if self.run.history.order.iter().any(|id| self.is_leaving(*id)) {
             self.expect_join(now);
         }
@@ -392,7 +397,7 @@ impl Coordinator {
     fn regroup(&mut self, now: Millis) {
         let number = self.run.history.prepared.number + 1;
         let generation = Generation { term: self.run.term, number };
-        self.journal(Entry::Prepared(generation));
+        self.journal(MembershipEntry::Prepared(generation));
         self.phase = Phase::Preparing(generation);
         self.since = now;
         self.join_at = None;
@@ -418,7 +423,8 @@ impl Coordinator {
         let promised: Vec<Promised> = chosen.iter().filter_map(promised).collect();
         let (source, transfer) = self.choose(&promised);
         // Nobody here has the state, but who is away may have it: a checkpoint is the last resort.
-        if matches!(source, Source::Checkpoint { .. }) && self.awaits() && self.same_servers() {
+        if matches!(source, StateSource::Checkpoint { .. }) && self.awaits() && self.same_servers()
+        {
             return;
         }
         let Some(rows) = self.rows(generation, &source) else { return };
@@ -426,7 +432,7 @@ impl Coordinator {
         let members: Vec<(WorkerId, Option<Identity>)> =
             promised.iter().map(|promised| (promised.id, promised.state())).collect();
         let ids = |servers: &[Peer]| servers.iter().map(|server| server.id).collect();
-        self.journal(Entry::Activated {
+        self.journal(MembershipEntry::Activated {
             generation,
             members,
             servers: ids(&servers),
@@ -450,12 +456,9 @@ impl Coordinator {
 
     fn accuse(&mut self, now: Millis, accused: Option<WorkerId>) {
         let Some(worker) = accused.and_then(|id| self.workers.get_mut(&id)) else { return };
-        worker.strikes += 1;
-        // The master reaches it, but its neighbours do not, again and again.
-        if worker.strikes >= STRIKES {
-            worker.strikes = 0;
+        if let Some(pause) = worker.accuse(self.timeouts.silence) {
             let id = worker.peer.id;
-            self.leave_out(id, now + self.timeouts.silence, "its neighbours cannot reach it");
+            self.leave_out(id, now + pause, "its neighbours cannot reach it");
         }
     }
 
@@ -466,7 +469,7 @@ impl Coordinator {
         }
     }
 
-    fn journal(&mut self, entry: Entry) {
+    fn journal(&mut self, entry: MembershipEntry) {
         let entry = self.run.enter(entry);
         self.actions.push(Action::Journal(entry));
     }

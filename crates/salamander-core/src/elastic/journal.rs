@@ -8,7 +8,7 @@ use super::{CheckpointMark, Ending, Generation, Identity, Term, Version, WorkerI
 
 /// One entry of the journal. Each carries the term of the master that wrote it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Entry {
+pub enum MembershipEntry {
     /// A master took over.
     Opened,
     /// A generation's number was given out.
@@ -47,7 +47,7 @@ pub enum Entry {
 
 /// A row of generations, each of which began with a state of members of the one before.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Line {
+pub struct GenerationChain {
     /// The first, which began with a checkpoint, or anew: what came before was given up.
     pub generation: Generation,
     /// The version that it began with.
@@ -64,7 +64,7 @@ pub struct History {
     /// The newest generation that began, and its members.
     pub activated: Option<(Generation, BTreeMap<WorkerId, Option<Identity>>)>,
     /// What is still in force.
-    pub line: Line,
+    pub line: GenerationChain,
     /// The members' order.
     pub order: Vec<WorkerId>,
     /// Generations that began.
@@ -96,40 +96,40 @@ impl History {
     }
 
     /// Takes in the next entry, written in this term.
-    pub fn apply(&mut self, term: Term, entry: &Entry) {
+    pub fn apply(&mut self, term: Term, entry: &MembershipEntry) {
         if !self.term.take_over(term) {
             return;
         }
         match entry {
-            Entry::Opened => {}
-            Entry::Prepared(generation) => self.prepared = *generation,
-            Entry::Activated { generation, members, servers, rows, destination } => {
+            MembershipEntry::Opened => {}
+            MembershipEntry::Prepared(generation) => self.prepared = *generation,
+            MembershipEntry::Activated { generation, members, servers, rows, destination } => {
                 self.servers.clone_from(servers);
                 self.destination.clone_from(destination);
                 self.rows = *rows;
                 if members.iter().all(|(_, state)| state.is_none()) {
                     let from = self.checkpoint.as_ref().map_or(Version(0), |mark| mark.version);
-                    self.line = Line { generation: *generation, from };
+                    self.line = GenerationChain { generation: *generation, from };
                 }
                 self.activated = Some((*generation, members.iter().copied().collect()));
                 self.order = members.iter().map(|(id, _)| *id).collect();
                 self.generations += 1;
             }
-            Entry::Moved(generation) => {
+            MembershipEntry::Moved(generation) => {
                 self.servers = std::mem::take(&mut self.destination);
                 self.rows = *generation;
             }
-            Entry::Checkpoint(mark) => self.checkpoint = Some(mark.clone()),
-            Entry::Scaled(workers) => self.workers = Some(*workers),
-            Entry::ScaledServers(servers) => self.wanted_servers = Some(*servers),
-            Entry::Stopping => self.stopping = true,
-            Entry::Resumed => {
+            MembershipEntry::Checkpoint(mark) => self.checkpoint = Some(mark.clone()),
+            MembershipEntry::Scaled(workers) => self.workers = Some(*workers),
+            MembershipEntry::ScaledServers(servers) => self.wanted_servers = Some(*servers),
+            MembershipEntry::Stopping => self.stopping = true,
+            MembershipEntry::Resumed => {
                 (self.stopping, self.ending, self.activated) = (false, None, None);
                 self.order.clear();
                 self.servers.clear();
                 self.destination.clear();
             }
-            Entry::Ended(ending) => self.ending = Some(ending.clone()),
+            MembershipEntry::Ended(ending) => self.ending = Some(ending.clone()),
         }
     }
 }
@@ -141,11 +141,11 @@ mod tests {
     #[test]
     fn a_replaced_master_writes_in_vain() {
         let mut history = History::default();
-        history.apply(Term(1), &Entry::Opened);
-        history.apply(Term(2), &Entry::Opened);
-        history.apply(Term(1), &Entry::Ended(Ending::Completed));
+        history.apply(Term(1), &MembershipEntry::Opened);
+        history.apply(Term(2), &MembershipEntry::Opened);
+        history.apply(Term(1), &MembershipEntry::Ended(Ending::Completed));
         assert_eq!(history.ending, None);
-        history.apply(Term(2), &Entry::Prepared(Generation { term: Term(2), number: 1 }));
+        history.apply(Term(2), &MembershipEntry::Prepared(Generation { term: Term(2), number: 1 }));
         assert_eq!(history.prepared, Generation { term: Term(2), number: 1 });
     }
 }

@@ -15,7 +15,7 @@ pub struct Peer {
 
 /// Where the state of a generation comes from.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Source {
+pub enum StateSource {
     /// The member of this rank holds it.
     Member {
         /// Its rank.
@@ -32,11 +32,11 @@ pub enum Source {
     },
 }
 
-impl Source {
+impl StateSource {
     /// The rank of the member that provides the state.
     pub fn rank(&self) -> usize {
         match self {
-            Source::Member { rank, .. } | Source::Checkpoint { rank, .. } => *rank,
+            StateSource::Member { rank, .. } | StateSource::Checkpoint { rank, .. } => *rank,
         }
     }
 }
@@ -49,7 +49,7 @@ pub struct Activation {
     /// The members; a member's rank is its place.
     pub members: Vec<Peer>,
     /// Where the state comes from.
-    pub source: Source,
+    pub source: StateSource,
     /// Whether some member has to receive it, so that all take part in sending it round.
     pub transfer: bool,
     /// The parameter servers that hold the rows of tables, by their seats.
@@ -75,7 +75,7 @@ pub enum ToMember {
     /// Bring the run to an early end at a version that all members agree on. To a parameter server that wants to
     /// leave: what it holds is in a checkpoint.
     Stop,
-    /// Write a checkpoint soon: a parameter server wants to leave.
+    /// Write a checkpoint soon, and wait after it: a parameter server wants to leave.
     Save,
     /// The run is over.
     Ended(Ending),
@@ -109,6 +109,8 @@ pub enum FromMember {
     Reached(Generation, Ending),
     /// The rows of tables are where the generation moves them to.
     Moved(Generation),
+    /// All members wait after the checkpoint that was told last: a parameter server may leave, and nothing is lost.
+    Holds(Generation),
     /// The member goes, at its own or its platform's wish.
     Leave,
 }

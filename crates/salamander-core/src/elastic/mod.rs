@@ -26,16 +26,16 @@ mod tasks;
 
 use serde::{Deserialize, Serialize};
 
-pub use activity::Activity;
+pub use activity::{Activity, TrainingFigures};
 pub use coordinator::{Action, Coordinator, Phase, Timeouts};
 pub use ids::{Generation, StateLineage, Term, Version, WorkerId};
-pub use journal::{Entry, History, Line};
-pub use message::{Activation, FromMember, Hello, Peer, Source, ToMember};
+pub use journal::{GenerationChain, History, MembershipEntry};
+pub use message::{Activation, FromMember, Hello, Peer, StateSource, ToMember};
 pub use pace::{Beat, Pace, Slow, Work};
 pub use participant::{Begun, Effect, Fenced, Participant, StartFrom};
 pub use process_set::{Ended, Order, ProcessSet, SERVER_SLOTS, Seat, Slot};
 pub use reports::{MemberReport, ReportQueue, TakenReports};
-pub use run::{RunState, Wanted};
+pub use run::{RunState, WantedProcesses};
 pub use tasks::{Count, Lease, Task, TaskQueue};
 
 use crate::seed::mix;
@@ -124,4 +124,6 @@ pub enum Fence {
     Busy,
     /// Only a member's failure ends the run.
     Failure,
+    /// A member's state counts only with the servers that hold its rows.
+    Servers,
 }

@@ -41,6 +41,12 @@ pub struct Beat {
     pub records: u64,
     /// Milliseconds it spent on them.
     pub compute_ms: Millis,
+    /// Milliseconds it spent in exchanges with others.
+    #[serde(default)]
+    pub exchange_ms: Millis,
+    /// Milliseconds of the time it computed that it waited for records.
+    #[serde(default)]
+    pub data_ms: Millis,
 }
 
 /// Why a worker is slow.
@@ -200,7 +206,13 @@ mod tests {
             for (id, cost) in [(1, 1), (2, 1), (3, 9)] {
                 let records = second * 100;
                 let compute_ms = records * cost;
-                let beat = Beat { work: Work::Computing, for_ms: 1, records, compute_ms };
+                let beat = Beat {
+                    work: Work::Computing,
+                    for_ms: 1,
+                    records,
+                    compute_ms,
+                    ..Beat::default()
+                };
                 pace.beat(second * 1_000, WorkerId(id), beat);
             }
             found.extend(pace.slow());

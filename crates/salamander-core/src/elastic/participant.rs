@@ -4,9 +4,11 @@
 #[cfg(test)]
 mod tests;
 
+use std::time::Duration;
+
 use super::{
     Activation, Activity, Beat, CheckpointMark, Ending, Fence, FromMember, Generation, Holding,
-    Identity, Millis, Source, Term, ToMember, Version, Work, WorkerId,
+    Identity, Millis, StateSource, Term, ToMember, Version, Work, WorkerId,
 };
 
 /// A worker that takes part in generations.
@@ -186,7 +188,11 @@ impl Participant {
         match message {
             ToMember::Prepare(generation) => self.prepare(generation),
             ToMember::Activate(activation) => match self.rank_in(&activation) {
-                Ok(_) => self.mode = ParticipantMode::Waiting { announced: Some(activation) },
+                Ok(_) => {
+                    // It was asked of the generation before; whoever still wants it asks again.
+                    self.save = false;
+                    self.mode = ParticipantMode::Waiting { announced: Some(activation) };
+                }
                 Err(fenced) => self.effects.push(Effect::Refused(fenced)),
             },
             ToMember::Kept(_) => {}
@@ -211,17 +217,17 @@ impl Participant {
         let activation = announced.take()?;
         let rank = self.rank_in(&activation).ok()?;
         let part = match &activation.source {
-            Source::Member { identity, .. } if self.holding.identity == Some(*identity) => {
+            StateSource::Member { identity, .. } if self.holding.identity == Some(*identity) => {
                 self.holding.confirmed = Some(activation.generation);
                 StartFrom::Keep
             }
-            Source::Checkpoint { rank: loader, mark } if *loader == rank => {
+            StateSource::Checkpoint { rank: loader, mark } if *loader == rank => {
                 StartFrom::Load(mark.clone())
             }
             source => StartFrom::Receive { from: source.rank() },
         };
         // Nobody's state may be chosen any more, so what is read takes its place without further ado.
-        if matches!(activation.source, Source::Checkpoint { .. }) && self.has(Fence::Whole) {
+        if matches!(activation.source, StateSource::Checkpoint { .. }) && self.has(Fence::Whole) {
             self.holding = Holding::default();
         }
         self.common = None;
@@ -244,8 +250,8 @@ impl Participant {
     /// It holds the state that the generation begins with; the digest is that of the bytes of a checkpoint.
     pub fn adopt(&mut self, generation: Generation, digest: u64) -> Result<Identity, Fenced> {
         let identity = match &self.within(generation)?.source {
-            Source::Member { identity, .. } => *identity,
-            Source::Checkpoint { mark, .. } => {
+            StateSource::Member { identity, .. } => *identity,
+            StateSource::Checkpoint { mark, .. } => {
                 let version = mark.as_ref().map_or(Version(0), |mark| mark.version);
                 Identity::begin(version, generation, digest)
             }
@@ -301,6 +307,11 @@ impl Participant {
     /// What it does from now on, and how many records it computed since it last said so.
     pub fn working(&mut self, now: Millis, work: Work, records: u64) {
         self.activity.turn_to(now, work, records);
+    }
+
+    /// So much of the time that it computed was spent on waiting for records.
+    pub fn waited(&mut self, time: Duration) {
+        self.activity.waited(time);
     }
 
     /// Its heartbeat.

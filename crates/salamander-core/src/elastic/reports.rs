@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Generation, Identity, Line, Version};
+use super::{Generation, GenerationChain, Identity, Version};
 
 /// Reports that are kept for a successor.
 const KEPT: usize = 256;
@@ -87,7 +87,7 @@ pub struct TakenReports {
 
 impl TakenReports {
     /// Takes a report of a line, if nothing as new of it was taken before.
-    pub fn take(&mut self, line: Line, place: (u64, u32)) -> bool {
+    pub fn take(&mut self, line: GenerationChain, place: (u64, u32)) -> bool {
         if line.generation != self.line {
             self.line = line.generation;
             self.restored(line.from.0);
@@ -146,12 +146,12 @@ mod tests {
     #[test]
     fn a_report_is_taken_once_and_anew_on_another_line() {
         let mut taken = TakenReports::default();
-        let line = Line::default();
+        let line = GenerationChain::default();
         let places = [(1, 0), (1, 0), (2, 0), (2, 0), (1, 9), (2, 1), (5, 0), (3, 0)];
         let news = places.map(|place| taken.take(line, place));
         assert_eq!(news, [true, false, true, false, false, true, true, false]);
         // A master that was killed before it heard anything of the new line reads this from its file.
-        let other = Line { generation: FIRST, from: Version(2) };
+        let other = GenerationChain { generation: FIRST, from: Version(2) };
         let news = [(1, 0), (2, 0), (3, 0), (3, 0)].map(|place| taken.take(other, place));
         assert_eq!(news, [false, true, true, false]);
     }

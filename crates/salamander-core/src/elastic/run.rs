@@ -3,11 +3,11 @@
 
 use std::collections::BTreeMap;
 
-use super::{Ending, Entry, History, Peer, Term, WorkerId};
+use super::{Ending, History, MembershipEntry, Peer, Term, WorkerId};
 
 /// How many processes are wanted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Wanted {
+pub struct WantedProcesses {
     /// Workers, at least 1.
     pub workers: usize,
     /// Parameter servers.
@@ -19,15 +19,15 @@ pub struct Wanted {
 pub struct RunState {
     pub(super) term: Term,
     pub(super) history: History,
-    pub(super) wanted: Wanted,
+    pub(super) wanted: WantedProcesses,
     /// The parameter servers that are there.
     pub(super) seats: BTreeMap<u32, Peer>,
 }
 
 impl RunState {
     /// Takes over a run, which may be new, from its journal. What was asked for since it began goes before `wanted`.
-    pub fn open(history: History, wanted: Wanted) -> Self {
-        let wanted = Wanted {
+    pub fn open(history: History, wanted: WantedProcesses) -> Self {
+        let wanted = WantedProcesses {
             workers: history.workers.unwrap_or(wanted.workers).max(1),
             servers: history.wanted_servers.unwrap_or(wanted.servers),
         };
@@ -45,7 +45,7 @@ impl RunState {
     }
 
     /// How many processes are wanted.
-    pub fn wanted(&self) -> Wanted {
+    pub fn wanted(&self) -> WantedProcesses {
         self.wanted
     }
 
@@ -61,29 +61,29 @@ impl RunState {
 
     /// Another number of workers is wanted.
     #[must_use]
-    pub fn scale(&mut self, workers: usize) -> Entry {
+    pub fn scale(&mut self, workers: usize) -> MembershipEntry {
         self.wanted.workers = workers.max(1);
-        self.enter(Entry::Scaled(self.wanted.workers))
+        self.enter(MembershipEntry::Scaled(self.wanted.workers))
     }
 
     /// Another number of servers is wanted.
     #[must_use]
-    pub fn scale_servers(&mut self, servers: usize) -> Entry {
+    pub fn scale_servers(&mut self, servers: usize) -> MembershipEntry {
         self.wanted.servers = servers;
-        self.enter(Entry::ScaledServers(servers))
+        self.enter(MembershipEntry::ScaledServers(servers))
     }
 
     /// An early end is wanted. None: that is known, or the run is over.
     #[must_use]
-    pub fn stop(&mut self) -> Option<Entry> {
+    pub fn stop(&mut self) -> Option<MembershipEntry> {
         let news = !self.history.stopping && self.history.ending.is_none();
-        news.then(|| self.enter(Entry::Stopping))
+        news.then(|| self.enter(MembershipEntry::Stopping))
     }
 
     /// The run is over. None: it was before.
     #[must_use]
-    pub fn end(&mut self, ending: Ending) -> Option<Entry> {
-        self.history.ending.is_none().then(|| self.enter(Entry::Ended(ending)))
+    pub fn end(&mut self, ending: Ending) -> Option<MembershipEntry> {
+        self.history.ending.is_none().then(|| self.enter(MembershipEntry::Ended(ending)))
     }
 
     /// A server is ready.
@@ -97,7 +97,7 @@ impl RunState {
     }
 
     /// Takes in an entry that is to be written.
-    pub(super) fn enter(&mut self, entry: Entry) -> Entry {
+    pub(super) fn enter(&mut self, entry: MembershipEntry) -> MembershipEntry {
         self.history.apply(self.term, &entry);
         entry
     }
@@ -109,21 +109,24 @@ mod tests {
 
     #[test]
     fn what_was_asked_for_is_still_wanted_of_the_next_master() {
-        let wanted = Wanted { workers: 2, servers: 1 };
+        let wanted = WantedProcesses { workers: 2, servers: 1 };
         let mut run = RunState::open(History::default(), wanted);
         let entries = [run.scale(3), run.scale_servers(4)];
         let mut history = History::default();
         entries.iter().for_each(|entry| history.apply(Term(1), entry));
         let next = RunState::open(history, wanted);
-        assert_eq!((next.term(), next.wanted()), (Term(2), Wanted { workers: 3, servers: 4 }));
+        assert_eq!(
+            (next.term(), next.wanted()),
+            (Term(2), WantedProcesses { workers: 3, servers: 4 })
+        );
     }
 
     #[test]
     fn a_run_ends_once() {
-        let mut run = RunState::open(History::default(), Wanted::default());
-        assert_eq!(run.stop(), Some(Entry::Stopping));
+        let mut run = RunState::open(History::default(), WantedProcesses::default());
+        assert_eq!(run.stop(), Some(MembershipEntry::Stopping));
         assert_eq!(run.stop(), None);
-        assert_eq!(run.end(Ending::Interrupted), Some(Entry::Ended(Ending::Interrupted)));
+        assert_eq!(run.end(Ending::Interrupted), Some(MembershipEntry::Ended(Ending::Interrupted)));
         assert_eq!((run.end(Ending::Completed), run.ending()), (None, Some(&Ending::Interrupted)));
     }
 }

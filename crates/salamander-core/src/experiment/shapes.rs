@@ -23,8 +23,8 @@ enum OneOrMany {
 
 impl<'de> Deserialize<'de> for Paths {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Shape;
-        impl<'de> Visitor<'de> for Shape {
+        struct PathsVisitor;
+        impl<'de> Visitor<'de> for PathsVisitor {
             type Value = Paths;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -39,7 +39,7 @@ impl<'de> Deserialize<'de> for Paths {
                 Vec::deserialize(SeqAccessDeserializer::new(items)).map(Paths)
             }
         }
-        deserializer.deserialize_any(Shape)
+        deserializer.deserialize_any(PathsVisitor)
     }
 }
 
@@ -75,8 +75,8 @@ impl<'de> Deserialize<'de> for Workers {
             min: u32,
             max: u32,
         }
-        struct Shape;
-        impl<'de> Visitor<'de> for Shape {
+        struct WorkersVisitor;
+        impl<'de> Visitor<'de> for WorkersVisitor {
             type Value = Workers;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -94,7 +94,7 @@ impl<'de> Deserialize<'de> for Workers {
                 Ok(Workers { min, max })
             }
         }
-        let workers = deserializer.deserialize_any(Shape)?;
+        let workers = deserializer.deserialize_any(WorkersVisitor)?;
         match workers.min == 0 || workers.min > workers.max {
             true => Err(D::Error::custom("needs 1 <= min <= max")),
             false => Ok(workers),
@@ -118,8 +118,8 @@ enum NumberOrText {
 
 impl<'de> Deserialize<'de> for TrialSource {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Shape;
-        impl Visitor<'_> for Shape {
+        struct TrialSourceVisitor;
+        impl Visitor<'_> for TrialSourceVisitor {
             type Value = TrialSource;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -139,6 +139,6 @@ impl<'de> Deserialize<'de> for TrialSource {
                 Ok(TrialSource(value.to_string()))
             }
         }
-        deserializer.deserialize_any(Shape)
+        deserializer.deserialize_any(TrialSourceVisitor)
     }
 }

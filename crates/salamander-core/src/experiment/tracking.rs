@@ -12,6 +12,9 @@ pub struct Tracking {
     /// Event files for TensorBoard in the run's folder: `tensorboard --logdir runs` shows them.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub tensorboard: bool,
+    /// Weights and gradients as histograms for TensorBoard, after every so many steps; 0: never.
+    #[serde(skip_serializing_if = "is_never")]
+    pub histograms: u64,
     /// An MLflow server that hears of the run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mlflow: Option<Mlflow>,
@@ -31,6 +34,13 @@ pub struct Mlflow {
     /// The experiment's name there, which is made if it is not there; the run's name by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub experiment: Option<String>,
+    /// Whether the newest checkpoint is sent as well when the run ends, file by file.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub checkpoint: bool,
+}
+
+fn is_never(steps: &u64) -> bool {
+    *steps == 0
 }
 
 impl Tracking {

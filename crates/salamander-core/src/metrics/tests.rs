@@ -73,13 +73,13 @@ fn batches_with_an_unknown_label_take_nothing_from_the_others() {
 #[test]
 fn values_that_are_no_numbers_survive_json() {
     #[derive(Serialize, Deserialize)]
-    struct Values(#[serde(with = "numbers")] BTreeMap<String, f64>);
+    struct NumbersOnly(#[serde(with = "numbers")] BTreeMap<String, f64>);
     let values = [("auc", f64::NAN), ("loss", f64::INFINITY), ("f1", 0.5)];
-    let values = Values(values.map(|(name, value)| (name.to_string(), value)).into());
+    let values = NumbersOnly(values.map(|(name, value)| (name.to_string(), value)).into());
     let text = serde_json::to_string(&values).expect("JSON");
-    let Values(read) = serde_json::from_str(&text).expect("read");
+    let NumbersOnly(read) = serde_json::from_str(&text).expect("read");
     assert!(read["auc"].is_nan() && read["loss"] == f64::INFINITY && read["f1"] == 0.5);
-    let Values(old) = serde_json::from_str(r#"{"auc": null}"#).expect("read");
+    let NumbersOnly(old) = serde_json::from_str(r#"{"auc": null}"#).expect("read");
     assert!(old["auc"].is_nan());
 }
 

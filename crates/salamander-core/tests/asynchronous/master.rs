@@ -1,7 +1,8 @@
 //! A master's process around the dispatcher: it writes the journal, sends orders and validates epochs.
 
 use salamander_core::asynchronous::{
-    DispatchAction, Dispatcher, Entry, PartitionSource, Process, Settings, Verdict,
+    AsynchronousEntry, DispatchAction, Dispatcher, PartitionSource, Process, ReportVerdict,
+    Settings,
 };
 use salamander_core::elastic::{Ending, Millis};
 
@@ -78,8 +79,8 @@ impl World {
             }
             (Node::Worker(worker), Body::Report(report)) => {
                 let verdict = dispatcher.report(now, worker, &report);
-                self.stats.unacked += u64::from(matches!(verdict, Verdict::NotAcked(_)));
-                self.stats.other_map += u64::from(verdict == Verdict::OtherMap);
+                self.stats.unacked += u64::from(matches!(verdict, ReportVerdict::NotAcked(_)));
+                self.stats.other_map += u64::from(verdict == ReportVerdict::OtherMap);
                 answer = Some(Body::Heard(report.fence));
             }
             (Node::Worker(worker), Body::GiveBack(fence)) => dispatcher.give_back(worker, fence),
@@ -172,7 +173,7 @@ impl World {
             return;
         }
         self.stats.resumed += 1;
-        self.history.apply(self.history.term, &Entry::Resumed);
+        self.history.apply(self.history.term, &AsynchronousEntry::Resumed);
         (0..self.masters.len()).for_each(|index| self.end_master(index));
         if self.chance(0.5) {
             let all: Vec<Process> = self.servers.keys().copied().collect();
@@ -184,7 +185,7 @@ impl World {
         self.history.term > self.masters[index].dispatcher.term()
     }
 
-    fn write(&mut self, index: usize, entry: &Entry) {
+    fn write(&mut self, index: usize, entry: &AsynchronousEntry) {
         let term = self.masters[index].dispatcher.term();
         if self.is_replaced(index) {
             if self.has(Guard::Owner) {
@@ -196,11 +197,11 @@ impl World {
         say!(self, "master {term} writes {entry:?}");
         self.history.apply(term, entry);
         match entry {
-            Entry::Placed(placement) => {
+            AsynchronousEntry::Placed(placement) => {
                 let moves = matches!(placement.source, PartitionSource::Servers(_));
                 self.stats.moves += u64::from(moves);
             }
-            Entry::Kept(checkpoint) => {
+            AsynchronousEntry::Kept(checkpoint) => {
                 self.stats.checkpoints += 1;
                 for part in 0..self.job.partitions as usize {
                     let Some(kept) = self.disk.get(&(checkpoint.id, part)) else {

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use salamander_core::asynchronous::{
-    Applied, Checkpoint, DispatchAction, Envelope, Gate, HeldPartitions, Holds, Lineage,
-    MapVersion, PartitionSource, Placed, Placement, Process, Refused, Resetting, ServerState,
+    Applied, DispatchAction, Envelope, Gate, HeldPartitions, Holds, Lineage, MapVersion,
+    PartitionSource, Placed, Placement, Process, Refused, Resetting, ServerCheckpoint, ServerState,
     spread,
 };
 use salamander_core::elastic::{Generation, Millis, Term};
@@ -25,7 +25,7 @@ pub(crate) struct Server {
     /// What it held in the map before, for others.
     outgoing: BTreeMap<usize, StartFrom>,
     /// What it is getting.
-    order: Option<(Placement, Vec<Checkpoint>)>,
+    order: Option<(Placement, Vec<ServerCheckpoint>)>,
     wanted: BTreeSet<usize>,
     /// Checkpoints, and whether they are written.
     saves: BTreeMap<Generation, bool>,
@@ -186,7 +186,7 @@ impl World {
         process: Process,
         order: Envelope,
         placement: Placement,
-        checkpoints: Vec<Checkpoint>,
+        checkpoints: Vec<ServerCheckpoint>,
     ) {
         let own: BTreeSet<usize> = self.job.owned(placement.map, process.server).collect();
         let lineage = Lineage::from(placement.map.number);
@@ -257,7 +257,7 @@ impl World {
     pub(crate) fn read(&mut self, process: Process, map: MapVersion, part: usize) {
         let Some((placement, checkpoints)) = self.servers[&process].order.clone() else { return };
         if placement.map.number == map && self.servers[&process].wanted.contains(&part) {
-            let is_sound = |kept: &&Checkpoint| !self.rotten.contains(&(kept.id, part));
+            let is_sound = |kept: &&ServerCheckpoint| !self.rotten.contains(&(kept.id, part));
             let sound = checkpoints.iter().find(is_sound);
             self.stats.read += u64::from(sound.is_some());
             self.stats.rotten += u64::from(sound != checkpoints.first());

@@ -1,11 +1,16 @@
 //! What can happen.
 
+use std::collections::BTreeSet;
+
+use salamander_core::asynchronous::Lineage;
 use salamander_core::elastic::{
     CheckpointMark, FromMember, Generation, Hello, Identity, MemberReport, ReportQueue, Term,
     ToMember, WorkerId,
 };
 
+use crate::calls::RowSave;
 use crate::faults::Fault;
+use crate::rows::{Asker, RowAsk, RowParts, RowReply};
 use crate::truth::{Content, StateId};
 
 /// From a worker to a master.
@@ -142,6 +147,75 @@ pub(crate) enum Event {
     },
     WakeMaster(usize),
     StartMaster,
+    /// The platform starts a parameter server in this seat.
+    StartServer(u32),
+    ServerBeat(WorkerId),
+    /// A server tells a master of itself.
+    ServerHello {
+        master: usize,
+        server: WorkerId,
+    },
+    /// The platform tells that a server has ended.
+    ServerGone(WorkerId),
+    WakeServer(WorkerId),
+    /// A member's request arrives at a server,
+    Ask {
+        server: WorkerId,
+        asker: Asker,
+        lineage: Lineage,
+        ask: RowAsk,
+    },
+    /// and its answer at the member.
+    Answer {
+        asker: Asker,
+        reply: RowReply,
+    },
+    /// A member asks those that have not answered.
+    AskAgain {
+        worker: WorkerId,
+        call: u64,
+    },
+    /// A member looks whether servers have written their parts of a checkpoint.
+    AwaitRows {
+        worker: WorkerId,
+        save: RowSave,
+        servers: Vec<WorkerId>,
+    },
+    /// A server has read its rows of a checkpoint.
+    RowsRead {
+        server: WorkerId,
+        asker: Asker,
+        lineage: Lineage,
+        step: u64,
+        mark: Option<String>,
+        share: BTreeSet<usize>,
+    },
+    /// A server has written its part of a checkpoint.
+    RowsWritten {
+        server: WorkerId,
+        copy: String,
+        parts: RowParts,
+    },
+    /// A server looks for partitions that it lacks,
+    Seek {
+        server: WorkerId,
+        lineage: Lineage,
+    },
+    /// asks another for one,
+    Take {
+        server: WorkerId,
+        by: WorkerId,
+        lineage: Lineage,
+        part: usize,
+    },
+    /// and gets it, as it is after so many steps.
+    Given {
+        server: WorkerId,
+        lineage: Lineage,
+        part: usize,
+        content: Content,
+        step: u64,
+    },
     /// Somebody lets a run that was stopped go on.
     Resume,
     Fault(Fault),

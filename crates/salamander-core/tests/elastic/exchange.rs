@@ -17,6 +17,10 @@ enum ExchangeKind {
     Step(u64),
     /// All hold the same version, for a checkpoint.
     Meet,
+    /// All hold the same version, so that rows may be brought to it; nothing is committed.
+    Rows,
+    /// All wait until the rows have moved; nothing is committed.
+    MovedRows,
 }
 
 /// What one member gives.
@@ -43,7 +47,7 @@ impl Outcome {
     fn origin(&self) -> Origin {
         match self.kind {
             ExchangeKind::Step(step) => Origin::Step(step, self.records),
-            ExchangeKind::Connect | ExchangeKind::Meet => Origin::Met,
+            _ => Origin::Met,
         }
     }
 }
@@ -61,7 +65,8 @@ impl World {
         let done = self.is_done(id);
         let worker = &mut self.worker(id);
         let may = worker.op == 0 || worker.machine.ready(generation).is_ok();
-        if worker.machine.generation() != Some(generation) || worker.busy || !may || done {
+        let works = worker.machine.generation() == Some(generation) && worker.rows.works();
+        if !works || worker.busy || !may || done {
             return;
         }
         worker.busy = true;
@@ -86,6 +91,9 @@ impl World {
             return;
         }
         let Some(rank) = worker.rank() else { return };
+        if self.calls_first(id, generation, op) {
+            return;
+        }
         let Some(gift) = self.gift(id, generation, rank) else {
             self.worker(id).busy = false;
             return;
@@ -111,14 +119,30 @@ impl World {
         let identity = worker.machine.ready(generation).ok()?;
         let (from, content) = (Some((identity, worker.state)), worker.content);
         let steps = self.truth.steps(worker.state);
-        let last = worker.agreed || steps == self.job.steps();
-        let due = steps > 0 && steps.is_multiple_of(self.job.every);
-        if (last || due) && worker.met != Some(identity.version) {
+        let waits = match () {
+            () if self.must_meet(id, identity.version) => Some(ExchangeKind::Rows),
+            () if self.is_moving(id) => Some(ExchangeKind::MovedRows),
+            () => None,
+        };
+        if let Some(kind) = waits {
+            return Some(Gift { kind, from, content, records: 0, stop: false });
+        }
+        if !self.gives_a_step(id) {
             return Some(Gift { kind: ExchangeKind::Meet, from, content, records: 0, stop });
         }
         let ranks = worker.machine.activation()?.members.len();
         let records = self.job.share(steps, rank as u32, ranks as u32);
         Some(Gift { kind: ExchangeKind::Step(steps), from, content, records, stop })
+    }
+
+    /// Whether the next that a member commits is a step.
+    pub(crate) fn gives_a_step(&self, id: WorkerId) -> bool {
+        let worker = &self.workers[&id];
+        let steps = self.truth.steps(worker.state);
+        let last = worker.agreed || steps == self.job.steps();
+        let due = steps > 0 && steps.is_multiple_of(self.job.every);
+        let version = worker.machine.holding().identity.map(|identity| identity.version);
+        !((last || due) && worker.met != version)
     }
 
     /// All have given and reach each other: the result is on its way.
@@ -189,7 +213,7 @@ impl World {
         }
         let outcome = self.exchanges.get(&(generation, op)).and_then(|exchange| exchange.outcome);
         let Some(outcome) = outcome else { return };
-        if outcome.kind == ExchangeKind::Connect {
+        if !matches!(outcome.kind, ExchangeKind::Step(_) | ExchangeKind::Meet) {
             if worker.machine.generation() != Some(generation) {
                 self.stats.late_results += 1;
                 return;
@@ -197,7 +221,7 @@ impl World {
             self.next_op(id, outcome.stop);
             self.worker(id).busy = false;
             self.progress(id, generation);
-            return self.take_part(id, generation);
+            return self.went_on(id, generation, outcome.kind);
         }
         let Ok(identity) = worker.machine.commit(generation, outcome.digest) else {
             self.stats.late_results += 1;
@@ -214,6 +238,20 @@ impl World {
         self.next_op(id, outcome.stop);
         self.report(id, generation, identity, outcome.kind != ExchangeKind::Meet);
         self.committed(id, generation, outcome.kind, identity);
+    }
+
+    /// An exchange that commits nothing is over.
+    fn went_on(&mut self, id: WorkerId, generation: Generation, kind: ExchangeKind) {
+        let worker = self.worker(id);
+        match kind {
+            ExchangeKind::Rows => {
+                let ready = worker.machine.ready(generation);
+                worker.rows.met = ready.ok().map(|identity| identity.version);
+            }
+            ExchangeKind::MovedRows => worker.rows.relocated = true,
+            _ => return self.take_part(id, generation),
+        }
+        self.enter(id, generation);
     }
 
     fn next_op(&mut self, id: WorkerId, stop: bool) {
@@ -235,7 +273,11 @@ impl World {
         let slowest = self.mood.apply;
         let delay = self.between(0, if slow { slowest } else { 12 });
         self.stats.slow_applies += u64::from(delay > TIMEOUTS.promise);
-        self.after(delay, Event::Applied { worker: id, generation });
+        // Who writes a checkpoint has servers copy their rows first.
+        let leads = self.workers[&id].rank() == Some(0);
+        if !(kind == ExchangeKind::Meet && leads && self.is_hybrid()) {
+            self.after(delay, Event::Applied { worker: id, generation });
+        }
         self.progress(id, generation);
         self.tell(id);
         if kind == ExchangeKind::Meet {

@@ -26,9 +26,15 @@ pub(crate) enum Moment {
     Restored,
     /// and has its name.
     Adopted,
+    /// It has met the others and is about to pull rows.
+    MetRows,
+    /// Servers have kept its gradients, which it has not given yet.
+    Staged,
+    /// It is about to move the rows to other servers.
+    Moving,
 }
 
-const MOMENTS: [Moment; 7] = [
+const MOMENTS: [Moment; 10] = [
     Moment::Given,
     Moment::Committed,
     Moment::Writing,
@@ -36,6 +42,9 @@ const MOMENTS: [Moment; 7] = [
     Moment::Arrived,
     Moment::Restored,
     Moment::Adopted,
+    Moment::MetRows,
+    Moment::Staged,
+    Moment::Moving,
 ];
 
 /// What happens to a worker.
@@ -77,6 +86,15 @@ pub(crate) enum Fault {
     /// The master leaves a worker out.
     Exclude,
     Stop,
+    KillServer,
+    PauseServer(Millis),
+    /// A worker and a server do not reach each other.
+    CutServer(Millis),
+    ScaleServers(usize),
+    /// Rows move to so many servers, one of which dies as soon as they do.
+    ArmMove(usize),
+    /// A server dies as soon as it has copied its rows for a checkpoint.
+    ArmCopy,
 }
 
 impl World {
@@ -92,9 +110,12 @@ impl World {
     }
 
     fn draw_fault(&mut self) -> Fault {
+        if self.is_hybrid() && (self.mood.theme == Theme::Servers || self.chance(0.2)) {
+            return self.draw_server_fault();
+        }
         let kind = match self.mood.theme {
             Theme::Anything => self.between(0, 20),
-            Theme::Workers => self.between(0, 9),
+            Theme::Workers | Theme::Servers => self.between(0, 9),
             Theme::Masters => [0, 3, 10, 11, 12, 13, 14, 15][self.between(0, 7) as usize],
         };
         match kind {
@@ -117,6 +138,17 @@ impl World {
             18 => Fault::Scale(self.between(1, 5) as usize),
             19 => Fault::Exclude,
             _ => Fault::Stop,
+        }
+    }
+
+    fn draw_server_fault(&mut self) -> Fault {
+        match self.between(0, 9) {
+            0..=2 => Fault::KillServer,
+            3 => Fault::PauseServer(self.between(50, 2_500)),
+            4 => Fault::CutServer(self.between(100, 2_500)),
+            5 | 6 => Fault::ScaleServers(self.between(1, 3) as usize),
+            7 | 8 => Fault::ArmMove(self.between(1, 3) as usize),
+            _ => Fault::ArmCopy,
         }
     }
 
@@ -185,7 +217,62 @@ impl World {
                 }
             }
             Fault::Stop => self.ask_master(|coordinator, _| coordinator.stop()),
+            Fault::KillServer => self.any_server().into_iter().for_each(|id| self.kill_server(id)),
+            Fault::PauseServer(millis) => {
+                if let Some(id) = self.any_server() {
+                    self.server(id).paused = true;
+                    self.after(millis, Event::WakeServer(id));
+                }
+            }
+            Fault::CutServer(millis) => {
+                if let (Some(worker), Some(server)) = (self.any_worker(), self.any_server()) {
+                    let until = self.now + millis;
+                    self.network.from_server.insert((worker, server), until);
+                }
+            }
+            Fault::ScaleServers(servers) | Fault::ArmMove(servers) if self.is_hybrid() => {
+                self.armed_moves += u64::from(matches!(fault, Fault::ArmMove(_)));
+                self.ask_master(|coordinator, now| coordinator.scale_servers(now, servers));
+            }
+            Fault::ScaleServers(_) | Fault::ArmMove(_) => {}
+            Fault::ArmCopy => self.armed_copies += 1,
         }
+    }
+
+    fn any_server(&mut self) -> Option<WorkerId> {
+        let alive: Vec<WorkerId> = self.servers.keys().copied().collect();
+        if alive.is_empty() { None } else { self.any(&alive) }
+    }
+
+    fn kill_server(&mut self, id: WorkerId) {
+        self.stats.servers_killed += 1;
+        self.end_server(id);
+    }
+
+    /// Rows begin to move to this server: somebody may wait for that.
+    pub(crate) fn strike_a_mover(&mut self, id: WorkerId) {
+        if self.armed_moves == 0 || !self.is_wild() {
+            return;
+        }
+        self.armed_moves -= 1;
+        let other = self.any_server().filter(|_| self.armed_moves.is_multiple_of(2));
+        self.stats.movers_killed += 1;
+        self.kill_server(other.unwrap_or(id));
+    }
+
+    /// A server copies its rows: somebody may wait for that.
+    pub(crate) fn strike_a_copier(&mut self, id: WorkerId) {
+        if self.armed_copies > 0 && self.is_wild() {
+            self.armed_copies -= 1;
+            self.kill_server(id);
+        }
+    }
+
+    pub(crate) fn wake_server(&mut self, id: WorkerId) {
+        let Some(server) = self.servers.get_mut(&id).filter(|server| server.paused) else { return };
+        server.paused = false;
+        let deferred = std::mem::take(&mut server.deferred);
+        deferred.into_iter().for_each(|event| self.happen(event));
     }
 
     fn ask_master(&mut self, ask: impl FnOnce(&mut salamander_core::elastic::Coordinator, Millis)) {
@@ -272,7 +359,7 @@ impl World {
         say!(self, "{id} wakes");
         self.hinder(id);
         // Who was dropped meanwhile may find itself sick.
-        if self.is_wild() && !self.history.order.contains(&id) && self.chance(0.3) {
+        if self.is_wild() && !self.history.order.contains(&id) && self.chance(0.5) {
             self.stats.failures += 1;
             self.send_up(id, Up::Say(0, Word::Failed));
             return self.kill(id);
@@ -312,6 +399,10 @@ impl World {
         self.network.from_master.clear();
         self.network.half_cut.clear();
         self.network.between.clear();
+        self.network.from_server.clear();
+        (self.armed_moves, self.armed_copies) = (0, 0);
+        let paused = self.servers.iter().filter(|(_, server)| server.paused).map(|(id, _)| *id);
+        paused.collect::<Vec<_>>().into_iter().for_each(|id| self.wake_server(id));
         let asleep = self.workers.iter().filter(|(_, worker)| worker.paused).map(|(id, _)| *id);
         asleep.collect::<Vec<_>>().into_iter().for_each(|id| self.wake(id));
         for index in 0..self.masters.len() {

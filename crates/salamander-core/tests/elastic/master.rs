@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use salamander_core::elastic::{
-    Action, Coordinator, Ending, Entry, FromMember, Generation, History, Identity, Millis, Phase,
-    RunState, ToMember, Wanted, WorkerId,
+    Action, Coordinator, Ending, FromMember, Generation, History, Identity, MembershipEntry,
+    Millis, Phase, RunState, ToMember, WantedProcesses, WorkerId,
 };
 
 use crate::event::{Down, Event, Up, Word};
@@ -49,7 +49,7 @@ impl World {
     pub(crate) fn start_master(&mut self) {
         let mut history = History::default();
         self.journal.iter().for_each(|(term, entry)| history.apply(*term, entry));
-        let wanted = Wanted { workers: self.mood.workers, servers: 0 };
+        let wanted = WantedProcesses { workers: self.mood.workers, servers: self.mood.servers };
         let (run, min) = (RunState::open(history, wanted), self.mood.min);
         let coordinator = Coordinator::open(run, min, TIMEOUTS, self.now);
         let coordinator = coordinator.without(self.without_fence());
@@ -77,9 +77,10 @@ impl World {
             self.end_master(index, "leaves");
         }
         self.workers.retain(|_, worker| !worker.finished());
+        self.servers.clear();
         let term = self.history.term;
-        self.history.apply(term, &Entry::Resumed);
-        self.journal.push((term, Entry::Resumed));
+        self.history.apply(term, &MembershipEntry::Resumed);
+        self.journal.push((term, MembershipEntry::Resumed));
         self.start_master();
         let wanted = self.history.workers.unwrap_or(self.mood.workers);
         (0..wanted).for_each(|_| self.spawn());
@@ -103,6 +104,9 @@ impl World {
         let master = &mut self.masters[index];
         let newest = master.sessions.get(&id).copied();
         let mut received = None;
+        if self.network.sessions[session].is_over {
+            return;
+        }
         match message {
             Up::Hello(hello) if newest.is_none_or(|newest| newest <= session) => {
                 master.sessions.insert(id, session);
@@ -138,8 +142,10 @@ impl World {
             Word::Report(_) => {}
             Word::Failed => {
                 let is_member = coordinator.members().iter().any(|(member, _)| *member == id);
+                let was_over = coordinator.run().ending().is_some();
                 coordinator.failed(now, id, "it says so".to_string());
-                if !is_member && matches!(coordinator.phase(), Phase::Ended(Ending::Failed(_))) {
+                let has_failed = matches!(coordinator.phase(), Phase::Ended(Ending::Failed(_)));
+                if !is_member && has_failed && !was_over {
                     self.truth.blame("only a member's failure ends the run", id.to_string());
                 }
             }
@@ -151,11 +157,15 @@ impl World {
         let coordinator = &self.masters[index].coordinator;
         let wanted = coordinator.run().wanted().workers as u32;
         let needed = coordinator.needed_slots();
+        let is_over = coordinator.run().ending().is_some();
         let Master { alive, paused, pending, .. } = &self.masters[index];
         // What it decided is on disk before the platform hears of it.
         let is_done = *alive && paused.is_none() && pending.is_empty();
         let is_newest = index + 1 == self.masters.len() && is_done;
-        if !self.mood.scales_down || !is_newest || coordinator.run().ending().is_some() {
+        if is_newest && !is_over {
+            self.look_after_servers(index);
+        }
+        if !self.mood.scales_down || !is_newest || is_over {
             return;
         }
         let has_to_go = |(id, worker): (&WorkerId, &Worker)| {
@@ -182,6 +192,7 @@ impl World {
 
     pub(crate) fn disconnected(&mut self, index: usize, id: WorkerId, session: usize) {
         let now = self.now;
+        self.network.sessions[session].is_over = true;
         let master = &mut self.masters[index];
         if master.sessions.get(&id) == Some(&session) {
             master.sessions.remove(&id);
@@ -289,7 +300,7 @@ impl World {
     }
 
     /// Writes an entry, unless the journal belongs to another master by now.
-    fn append(&mut self, index: usize, entry: Entry) {
+    fn append(&mut self, index: usize, entry: MembershipEntry) {
         let term = self.masters[index].coordinator.run().term();
         if term < self.history.term {
             self.stats.refused_entries += 1;
@@ -310,9 +321,9 @@ impl World {
     }
 
     /// What the journal says is checked against what is true.
-    fn note(&mut self, entry: &Entry) {
+    fn note(&mut self, entry: &MembershipEntry) {
         match entry {
-            Entry::Activated { members, .. } => {
+            MembershipEntry::Activated { members, .. } => {
                 self.stats.generations += 1;
                 let restored = members.iter().all(|(_, identity)| identity.is_none());
                 if restored && let Some((last, before)) = self.history.activated.clone() {
@@ -324,7 +335,7 @@ impl World {
                 let left = self.history.order.iter().filter(|id| !stay(id)).filter(asleep);
                 self.stats.dropped_sleepers += left.count() as u64;
             }
-            Entry::Checkpoint(mark) => {
+            MembershipEntry::Checkpoint(mark) => {
                 let state = self.store.get(&mark.id).map(|(_, state)| *state);
                 if state.is_none() {
                     self.truth.blame("journaled checkpoints exist", mark.id.clone());
@@ -332,13 +343,21 @@ impl World {
                 self.truth.checkpoints.push(state.unwrap_or(NOTHING));
                 self.stats.checkpoints += 1;
             }
-            Entry::Ended(Ending::Interrupted) => self.stats.interrupted += 1,
+            MembershipEntry::Ended(Ending::Interrupted) => self.stats.interrupted += 1,
+            MembershipEntry::Moved(_) => self.stats.moves += 1,
             _ => {}
         }
     }
 
     /// A checkpoint is about to be read, so that later states are given up.
     fn note_restore(&mut self, last: Generation, before: &BTreeMap<WorkerId, Option<Identity>>) {
+        let History { servers, destination, .. } = &self.history;
+        let is_lost = |server: &WorkerId| !self.servers.contains_key(server);
+        // A state does not count without its rows.
+        if !destination.is_empty() || servers.iter().any(is_lost) {
+            self.stats.rows_lost += 1;
+            return;
+        }
         for (id, promised) in before {
             let Some(worker) = self.workers.get(id) else { continue };
             let holds = promised.is_some() || worker.machine.holding().confirmed == Some(last);
@@ -352,10 +371,11 @@ impl World {
 
     /// An order that says something is on disk arrives: it must be.
     pub(crate) fn check_order(&mut self, message: &ToMember) {
-        let on_disk = |wanted: &Entry| self.journal.iter().any(|(_, entry)| entry == wanted);
+        let on_disk =
+            |wanted: &MembershipEntry| self.journal.iter().any(|(_, entry)| entry == wanted);
         let missing = match message {
-            ToMember::Kept(mark) => !on_disk(&Entry::Checkpoint(mark.clone())),
-            ToMember::Ended(ending) => !on_disk(&Entry::Ended(ending.clone())),
+            ToMember::Kept(mark) => !on_disk(&MembershipEntry::Checkpoint(mark.clone())),
+            ToMember::Ended(ending) => !on_disk(&MembershipEntry::Ended(ending.clone())),
             _ => false,
         };
         if missing {

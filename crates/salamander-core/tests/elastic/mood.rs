@@ -29,6 +29,8 @@ pub(crate) struct Mood {
     pub(crate) scales_down: bool,
     /// How much longer messages to and from some workers take.
     pub(crate) slow_link: Millis,
+    /// Parameter servers to begin with; none: there are no tables.
+    pub(crate) servers: usize,
     pub(crate) theme: Theme,
 }
 
@@ -38,6 +40,8 @@ pub(crate) enum Theme {
     Anything,
     Workers,
     Masters,
+    /// Parameter servers and the rows on them.
+    Servers,
 }
 
 impl Mood {
@@ -46,7 +50,9 @@ impl Mood {
         let workers = if crowd { 6 + rng.below(59) } else { 1 + rng.below(5) } as usize;
         let min = if rng.below(4) == 0 { 2 } else { 1 };
         let most = if rng.below(5) == 0 { 25 } else { 9 };
-        let themes = [Theme::Anything, Theme::Workers, Theme::Masters];
+        let themes = [Theme::Anything, Theme::Workers, Theme::Masters, Theme::Servers];
+        // In a crowd nothing else happens on servers.
+        let servers = if crowd { 0 } else { [0, 0, 0, 1, 2, 3][rng.below(6) as usize] };
         Self {
             workers,
             min,
@@ -63,7 +69,8 @@ impl Mood {
             apply: [12, 150, 150, 1_500][rng.below(4) as usize],
             scales_down: rng.below(3) == 0,
             slow_link: [0, 0, 0, 150][rng.below(4) as usize],
-            theme: themes[rng.below(3) as usize],
+            servers,
+            theme: themes[rng.below(if servers > 0 { 4 } else { 3 }) as usize],
         }
     }
 }

@@ -14,6 +14,8 @@ pub(crate) struct Session {
     pub(crate) worker: WorkerId,
     pub(crate) master: usize,
     broken: bool,
+    /// Its master knows that it is over, and takes nothing from it any more.
+    pub(crate) is_over: bool,
     /// When the last message of each direction arrives.
     up: Millis,
     down: Millis,
@@ -36,6 +38,8 @@ pub(crate) struct Network {
     pub(crate) half_cut: BTreeMap<(WorkerId, Direction), (Millis, Millis)>,
     /// Until when one worker does not reach another.
     pub(crate) between: BTreeMap<(WorkerId, WorkerId), Millis>,
+    /// Until when a worker does not reach a parameter server.
+    pub(crate) from_server: BTreeMap<(WorkerId, WorkerId), Millis>,
 }
 
 impl World {
@@ -109,7 +113,14 @@ impl World {
         }
         let unacked = worker.outbox.clone();
         let (up, down) = (self.now, self.now);
-        self.network.sessions.push(Session { worker: id, master, broken: false, up, down });
+        self.network.sessions.push(Session {
+            worker: id,
+            master,
+            broken: false,
+            is_over: false,
+            up,
+            down,
+        });
         say!(self, "{id} connects to master {term}, active in {:?}", hello.active);
         self.send_up(id, Up::Hello(hello));
         for (number, message) in unacked {

@@ -1,10 +1,11 @@
 //! How a worker gets its state, and what it makes known of it.
 
 use salamander_core::elastic::{
-    CheckpointMark, Ending, FromMember, Generation, Identity, Line, MemberReport, ReportQueue,
-    Source, WorkerId,
+    CheckpointMark, Ending, FromMember, Generation, GenerationChain, Identity, MemberReport,
+    ReportQueue, StateSource, WorkerId,
 };
 
+use crate::calls::RowSave;
 use crate::event::{Event, NewState, Word};
 use crate::faults::Moment;
 use crate::simulation::say;
@@ -59,7 +60,7 @@ impl World {
         let sent = sender.is_some_and(|worker| worker.machine.generation() == Some(generation));
         let worker = self.worker(id);
         let wanted = match worker.machine.activation().map(|activation| &activation.source) {
-            Some(Source::Member { identity, .. }) => Some(*identity),
+            Some(StateSource::Member { identity, .. }) => Some(*identity),
             _ => None,
         };
         let NewState::Received { identity, .. } = new else { return };
@@ -167,7 +168,7 @@ impl World {
     }
 
     /// A master takes a report.
-    pub(crate) fn take_report(&mut self, line: Line, told: MemberReport<Content>) {
+    pub(crate) fn take_report(&mut self, line: GenerationChain, told: MemberReport<Content>) {
         let MemberReport { version, report, .. } = told;
         let is_news = self.taken.take(line, (version.0, 1));
         let known = self.log.iter().find(|(known, _)| *known == version).map(|(_, told)| *told);
@@ -191,9 +192,13 @@ impl World {
         let state = self.truth.ancestor(worker.state, version);
         let mark =
             CheckpointMark { id: format!("{generation}-{id}-{version}"), version, generation };
-        let slow = self.chance(0.2);
-        let delay = self.between(5, if slow { 900 } else { 100 });
-        self.after(delay, Event::Written { worker: id, mark, state, last });
+        if self.is_hybrid() {
+            self.copy_rows(id, RowSave { mark, state, last });
+        } else {
+            let slow = self.chance(0.2);
+            let delay = self.between(5, if slow { 900 } else { 100 });
+            self.after(delay, Event::Written { worker: id, mark, state, last });
+        }
         self.moment(Moment::Writing, id);
     }
 
@@ -220,6 +225,13 @@ impl World {
     /// A checkpoint counts: older ones are deleted.
     pub(crate) fn tidy(&mut self, kept: &CheckpointMark) {
         let order = |mark: &CheckpointMark| (mark.generation, mark.version);
-        self.store.retain(|_, (mark, _)| order(mark) >= order(kept));
+        let row_files = &mut self.row_files;
+        self.store.retain(|id, (mark, _)| {
+            let is_kept = order(mark) >= order(kept);
+            if !is_kept {
+                row_files.remove(id);
+            }
+            is_kept
+        });
     }
 }

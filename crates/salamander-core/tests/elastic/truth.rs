@@ -1,7 +1,8 @@
 //! What really happened: every state that ever was and where it came from, kept apart from the machines under test
 //! so that their own words prove nothing.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
 
 use salamander_core::elastic::{Generation, Identity, StateLineage, Version};
 use salamander_core::seed::mix;
@@ -13,6 +14,9 @@ pub(crate) type StateId = usize;
 
 /// The state before everything.
 pub(crate) const NOTHING: StateId = 0;
+
+/// Partitions of the rows of tables.
+pub(crate) const PARTITIONS: usize = 5;
 
 /// The work of a run: which records each step takes, and which of them each rank.
 #[derive(Clone, Copy, Debug)]
@@ -45,12 +49,44 @@ impl Job {
         (1 << self.size(step)) - 1
     }
 
+    /// The slices of a rank.
+    pub(crate) fn own_slices(&self, rank: u32, ranks: u32) -> Range<u32> {
+        rank * self.slices / ranks..(rank + 1) * self.slices / ranks
+    }
+
+    /// The records of some slices.
+    fn records(&self, step: u64, slices: Range<u32>) -> u32 {
+        let end_of_slice = |slice: u32| slice * self.size(step) / self.slices;
+        let (first, end) = (end_of_slice(slices.start), end_of_slice(slices.end));
+        ((1 << end) - 1) & !((1 << first) - 1)
+    }
+
     /// The records of a rank.
     pub(crate) fn share(&self, step: u64, rank: u32, ranks: u32) -> u32 {
-        let end_of_slice = |slice: u32| slice * self.size(step) / self.slices;
-        let first = end_of_slice(rank * self.slices / ranks);
-        let end = end_of_slice((rank + 1) * self.slices / ranks);
-        ((1 << end) - 1) & !((1 << first) - 1)
+        self.records(step, self.own_slices(rank, ranks))
+    }
+
+    /// The records of each slice of a step.
+    pub(crate) fn slices_of(&self, step: u64) -> BTreeMap<u32, u32> {
+        (0..self.slices).map(|k| (k, self.records(step, k..k + 1))).collect()
+    }
+
+    /// Rows after these slices of a step, added in their order.
+    pub(crate) fn rows_after(rows: Content, step: u64, slices: &BTreeMap<u32, u32>) -> Content {
+        let sum = |sum, (k, records): (&u32, &u32)| {
+            mix(sum ^ mix(u64::from(*k) << 32 | u64::from(*records)))
+        };
+        mix(rows ^ slices.iter().fold(step, sum))
+    }
+
+    /// The rows of each partition after each step of a run that nobody disturbs.
+    pub(crate) fn undisturbed_rows(&self) -> Vec<[Content; PARTITIONS]> {
+        let mut rows = vec![std::array::from_fn(|part| mix(part as u64))];
+        for step in 0..self.steps() {
+            let (last, slices) = (rows[step as usize], self.slices_of(step));
+            rows.push(last.map(|content| Self::rows_after(content, step, &slices)));
+        }
+        rows
     }
 }
 

@@ -5,6 +5,7 @@ use salamander_core::elastic::{
     Term, ToMember, Version, WorkerId,
 };
 
+use crate::calls::MemberRows;
 use crate::event::{Down, Event, Up, Word};
 use crate::simulation::say;
 use crate::truth::{Content, NOTHING, StateId};
@@ -52,6 +53,7 @@ pub(crate) struct Worker {
     pub(crate) met: Option<Version>,
     /// All members know that the run is to stop.
     pub(crate) agreed: bool,
+    pub(crate) rows: MemberRows,
 }
 
 impl Worker {
@@ -79,6 +81,7 @@ impl Worker {
             progress: 0,
             met: None,
             agreed: false,
+            rows: MemberRows::default(),
         }
     }
 
@@ -205,6 +208,7 @@ impl World {
         (worker.part, worker.began) = (Some(part), Some(generation));
         (worker.op, worker.busy, worker.gave) = (0, false, false);
         (worker.met, worker.agreed) = (None, false);
+        worker.rows = MemberRows::default();
         say!(self, "{id} begins {generation}: {:?}", self.workers[&id].part);
         self.progress(id, generation);
         self.enter(id, generation);
@@ -226,7 +230,10 @@ impl World {
                 let worker = self.worker(id);
                 worker.content = None;
                 worker.reports.forget();
-                self.after(delay, Event::Loaded { worker: id, generation, mark });
+                match self.is_hybrid() {
+                    true => self.restore_rows(id, mark),
+                    false => self.after(delay, Event::Loaded { worker: id, generation, mark }),
+                }
             }
             Some(StartFrom::Receive { .. }) => self.fetch(id, generation),
             None => {}

@@ -1,10 +1,11 @@
 //! The world of a run: time, events, processes. Everything in it follows from the seed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
+use salamander_core::asynchronous;
 use salamander_core::elastic::{
-    CheckpointMark, Ending, Entry, Fence, Generation, History, Millis, TakenReports, Term,
-    Timeouts, Version, WorkerId,
+    CheckpointMark, Ending, Fence, Generation, History, MembershipEntry, Millis, TakenReports,
+    Term, Timeouts, Version, WorkerId,
 };
 
 use crate::event::Event;
@@ -13,9 +14,10 @@ use crate::faults::Armed;
 use crate::master::Master;
 use crate::mood::Mood;
 use crate::network::Network;
+use crate::rows::{Asker, RowFolder, RowServer, RowsOf};
 use crate::simulation::{Counts, Seeded, Timeline, Violation, on_timeline, say};
 use crate::stats::Stats;
-use crate::truth::{Content, Job, StateId, Truth};
+use crate::truth::{Content, Job, PARTITIONS, StateId, Truth};
 use crate::worker::Worker;
 
 /// How long late messages are waited for after the end.
@@ -37,6 +39,12 @@ pub(crate) enum Guard {
     HandOver,
     /// Reports go along with the state that they are about.
     Reports,
+    /// One of the servers' own.
+    Server(asynchronous::Fence),
+    /// Rows are brought to a state that all members have met at.
+    Meeting,
+    /// A member gives only when servers have kept its gradients.
+    Settled,
 }
 
 /// A run and everything around it.
@@ -46,7 +54,7 @@ pub(crate) struct World {
     pub(crate) mood: Mood,
     pub(crate) masters: Vec<Master>,
     /// What is on disk.
-    pub(crate) journal: Vec<(Term, Entry)>,
+    pub(crate) journal: Vec<(Term, MembershipEntry)>,
     /// What it says.
     pub(crate) history: History,
     pub(crate) store: BTreeMap<String, (CheckpointMark, StateId)>,
@@ -55,6 +63,18 @@ pub(crate) struct World {
     pub(crate) exchanges: BTreeMap<(Generation, u64), Exchange>,
     pub(crate) network: Network,
     pub(crate) armed: Vec<Armed>,
+    pub(crate) servers: BTreeMap<WorkerId, RowServer>,
+    /// Seats whose server is being started.
+    pub(crate) starting: BTreeSet<u32>,
+    /// The rows of checkpoints, by their folders.
+    pub(crate) row_files: BTreeMap<String, RowFolder>,
+    undisturbed: Vec<[Content; PARTITIONS]>,
+    /// Requests to servers so far.
+    pub(crate) calls: u64,
+    /// So many servers die as soon as rows move.
+    pub(crate) armed_moves: u64,
+    /// So many as soon as they copy their rows.
+    pub(crate) armed_copies: u64,
     /// Which reports the masters took: a file,
     pub(crate) taken: TakenReports,
     /// and another: what was told.
@@ -84,10 +104,15 @@ impl Seeded for World {
         Guard::Owner,
         Guard::HandOver,
         Guard::Reports,
+        Guard::Fence(Fence::Servers),
+        Guard::Server(asynchronous::Fence::Map),
+        Guard::Server(asynchronous::Fence::Step),
+        Guard::Meeting,
+        Guard::Settled,
     ];
     const STREAM: u64 = 0x5a1a;
     const SEEDS: u64 = 20_000;
-    const ENOUGH: u64 = 3_000;
+    const ENOUGH: u64 = 1_000;
     const PATIENCE: Millis = 60_000;
 
     fn new(mut timeline: Timeline<Event, Guard>) -> Self {
@@ -115,6 +140,13 @@ impl Seeded for World {
             exchanges: BTreeMap::new(),
             network: Network::default(),
             armed: Vec::new(),
+            servers: BTreeMap::new(),
+            starting: BTreeSet::new(),
+            row_files: BTreeMap::new(),
+            undisturbed: job.undisturbed_rows(),
+            calls: 0,
+            armed_moves: 0,
+            armed_copies: 0,
             taken: TakenReports::default(),
             log: Vec::new(),
             truth: Truth::new(job),
@@ -204,6 +236,7 @@ impl Seeded for World {
             Event::Resume => self.resume(),
             Event::Fault(fault) => self.strike(fault),
             Event::Quiet => self.calm(),
+            event => self.happen_to_rows(event),
         }
     }
 
@@ -217,6 +250,49 @@ impl Seeded for World {
 }
 
 impl World {
+    /// Events of parameter servers, and of members that ask them.
+    fn happen_to_rows(&mut self, event: Event) {
+        match event {
+            Event::StartServer(seat) => self.start_server(seat),
+            Event::ServerBeat(server) => self.server_beat(server),
+            Event::ServerHello { master, server } => self.server_hello(master, server),
+            Event::ServerGone(server) => self.server_gone(server),
+            Event::WakeServer(server) => self.wake_server(server),
+            Event::Ask { server, asker, lineage, ask } => self.asked(server, asker, lineage, ask),
+            Event::Answer { asker, reply } => self.answered(asker, reply),
+            Event::AskAgain { worker, call } => self.ask(worker, call),
+            Event::AwaitRows { worker, save, servers } => self.await_rows(worker, save, servers),
+            Event::RowsRead { server, asker, lineage, step, mark, share } => {
+                self.rows_read(server, asker, RowsOf { lineage, step, mark, share });
+            }
+            Event::RowsWritten { server, copy, parts } => self.rows_written(server, copy, parts),
+            Event::Seek { server, lineage } => self.seek(server, lineage),
+            Event::Take { server, by, lineage, part } => self.take(server, by, lineage, part),
+            Event::Given { server, lineage, part, content, step } => {
+                self.given(server, lineage, part, (step, content));
+            }
+            event => unreachable!("{event:?} happens to workers and masters"),
+        }
+    }
+
+    /// The rows of a partition after so many steps of a run that nobody disturbs.
+    pub(crate) fn undisturbed(&self, step: u64, part: usize) -> Option<Content> {
+        self.undisturbed.get(step as usize).map(|rows| rows[part])
+    }
+
+    /// The fence of the servers that is taken out.
+    pub(crate) fn without_row_fence(&self) -> Option<asynchronous::Fence> {
+        match self.without {
+            Some(Guard::Server(fence)) => Some(fence),
+            _ => None,
+        }
+    }
+
+    /// Nobody starts processes for a run that has ended.
+    pub(crate) fn ended_for_good(&self) -> bool {
+        self.history.ending.is_some()
+    }
+
     /// The fence of the machines that is taken out.
     pub(crate) fn without_fence(&self) -> Option<Fence> {
         match self.without {
@@ -255,6 +331,9 @@ impl World {
             | Event::Restored { worker, .. }
             | Event::Adopted { worker, .. }
             | Event::Written { worker, .. }
+            | Event::AskAgain { worker, .. }
+            | Event::AwaitRows { worker, .. }
+            | Event::Answer { asker: Asker { worker, .. }, .. }
             | Event::Stuck { worker, .. } => {
                 let worker = self.workers.get_mut(worker)?;
                 if worker.paused {
@@ -262,7 +341,23 @@ impl World {
                     return None;
                 }
             }
-            Event::Tick(master) | Event::Up { master, .. } | Event::Dropped { master, .. } => {
+            Event::ServerBeat(server)
+            | Event::Ask { server, .. }
+            | Event::RowsRead { server, .. }
+            | Event::RowsWritten { server, .. }
+            | Event::Seek { server, .. }
+            | Event::Take { server, .. }
+            | Event::Given { server, .. } => {
+                let server = self.servers.get_mut(server)?;
+                if server.paused {
+                    server.deferred.push(event);
+                    return None;
+                }
+            }
+            Event::Tick(master)
+            | Event::Up { master, .. }
+            | Event::ServerHello { master, .. }
+            | Event::Dropped { master, .. } => {
                 let master = &mut self.masters[*master];
                 if !master.alive {
                     return None;

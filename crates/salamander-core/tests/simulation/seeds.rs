@@ -92,7 +92,8 @@ pub(crate) fn replay<W: Seeded>() {
 /// `Fence(AllHold)` is `allhold`.
 fn name<W: Seeded>(guard: &W::Guard) -> String {
     let words = format!("{guard:?}").to_lowercase();
-    words.trim_start_matches("fence(").trim_end_matches(')').to_string()
+    let inner = words.split_once('(').map_or(words.as_str(), |(_, inner)| inner);
+    inner.trim_end_matches(')').to_string()
 }
 
 /// What the same work gives on each of some threads.

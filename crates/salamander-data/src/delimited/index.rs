@@ -5,7 +5,7 @@ use std::path::Path;
 use csv::ByteRecord;
 
 use super::{failed, looks, source};
-use crate::dialect::{Dialect, Names};
+use crate::dialect::{ColumnNames, Dialect};
 use crate::text_index::TextIndex;
 use crate::{Blob, Error};
 
@@ -15,14 +15,14 @@ pub(super) fn build(dialect: &Dialect, blob: &Blob) -> Result<TextIndex, Error> 
     let failed = |error| failed(path, error);
     let mut source = source(blob, dialect)?;
     let mut index = TextIndex::new(match &dialect.names {
-        Names::FirstRow { told } => {
+        ColumnNames::FirstRow { told } => {
             let names = column_names(path, source.byte_headers().map_err(failed)?)?;
             looks::check_header(path, dialect, *told, &names)?;
             names
         }
-        Names::Fixed(columns) => columns.iter().map(|name| (*name).to_owned()).collect(),
-        Names::Given(names) => names.clone(),
-        Names::Numbered => Vec::new(),
+        ColumnNames::Fixed(columns) => columns.iter().map(|name| (*name).to_owned()).collect(),
+        ColumnNames::Given(names) => names.clone(),
+        ColumnNames::Numbered => Vec::new(),
     });
     let mut fields = ByteRecord::new();
     loop {
@@ -40,7 +40,7 @@ pub(super) fn build(dialect: &Dialect, blob: &Blob) -> Result<TextIndex, Error> 
 
 /// Names that depend on how many fields the first record has.
 fn fit_names(names: &mut Vec<String>, dialect: &Dialect, fields: usize) {
-    if matches!(dialect.names, Names::Numbered) {
+    if matches!(dialect.names, ColumnNames::Numbered) {
         *names = (1..=fields).map(|column| format!("column_{column}")).collect();
     }
     if dialect.may_lack_first && fields + 1 == names.len() {

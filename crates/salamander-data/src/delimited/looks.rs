@@ -6,7 +6,7 @@ use std::path::Path;
 use csv::ByteRecord;
 
 use crate::Error;
-use crate::dialect::{Dialect, Names};
+use crate::dialect::{ColumnNames, Dialect};
 
 /// Signs that people put between cells, and what settings call them.
 const SEPARATORS: [(char, &str); 4] = [(',', ","), (';', ";"), ('\t', "tab"), ('|', "|")];
@@ -47,7 +47,7 @@ pub(super) fn check_record(
     dialect: &Dialect,
     fields: &ByteRecord,
 ) -> Result<(), Error> {
-    let headless = matches!(dialect.names, Names::Given(_) | Names::Numbered);
+    let headless = matches!(dialect.names, ColumnNames::Given(_) | ColumnNames::Numbered);
     match (headless, fields.len(), fields.get(0).map(std::str::from_utf8)) {
         (true, 1, Some(Ok(only))) => check_separator(path, dialect, only),
         _ => Ok(()),

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use csv::{ByteRecord, Position};
 
-use crate::dialect::{Dialect, Names};
+use crate::dialect::{ColumnNames, Dialect};
 use crate::open::{Opened, Opening};
 use crate::part_cache::PartCache;
 use crate::reader::{Each, Extent, OneShard};
@@ -76,10 +76,10 @@ impl Delimited {
         if found != names.len() {
             let (line, wanted) = (self.line(fields), names.len());
             let by = match dialect.names {
-                Names::FirstRow { .. } => "the header has",
-                Names::Fixed(_) => "the format has",
-                Names::Given(_) => "the names given are",
-                Names::Numbered => "the first record has",
+                ColumnNames::FirstRow { .. } => "the header has",
+                ColumnNames::Fixed(_) => "the format has",
+                ColumnNames::Given(_) => "the names given are",
+                ColumnNames::Numbered => "the first record has",
             };
             let reason = format!("line {line}: {found} fields, but {by} {wanted}");
             return Err(Error::Rejected(reason).at(path, None, record));

@@ -23,7 +23,7 @@ use salamander_core::metrics::{Metric, Metrics};
 pub use census::Census;
 pub use criteo::Criteo;
 pub use movielens::MovieLens;
-pub use pictures::{Picture, Pictures};
+pub use pictures::{GeneratedPicture, Pictures};
 pub use sequences::Sequences;
 
 use crate::{Format, Row, Value};

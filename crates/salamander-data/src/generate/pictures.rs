@@ -21,14 +21,14 @@ pub struct Pictures {
 
 /// A picture and what it shows.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Picture {
+pub struct GeneratedPicture {
     /// The class.
     pub class: u8,
     /// Red, green and blue plane.
     pub pixels: Vec<u8>,
 }
 
-impl Picture {
+impl GeneratedPicture {
     /// The record as CIFAR-10's files have it.
     pub fn row(&self) -> Row<'_> {
         let label = Value::Ints(vec![i64::from(self.class)].into());
@@ -43,7 +43,7 @@ impl Pictures {
     }
 
     /// A picture by its number.
-    pub fn draw(&self, record: u64) -> Picture {
+    pub fn draw(&self, record: u64) -> GeneratedPicture {
         let rng = &mut Rng::new(seed::derive(self.seed, &[record]));
         let class = rng.below(u64::from(CLASSES)) as u8;
         // Directions of neighbouring classes are far enough apart to be told from each other.
@@ -60,7 +60,7 @@ impl Pictures {
             let value = clean + NOISE * (2.0 * rng.uniform() - 1.0);
             *pixel = (value.clamp(0.0, 1.0) * 255.0) as u8;
         }
-        Picture { class, pixels }
+        GeneratedPicture { class, pixels }
     }
 }
 

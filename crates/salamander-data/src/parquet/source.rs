@@ -9,7 +9,7 @@ use parquet::errors::{ParquetError, Result};
 use parquet::file::reader::{ChunkReader, Length};
 
 use crate::Error;
-use crate::blob::{Blob, Handle};
+use crate::blob::{Blob, BlobHandle};
 
 /// Read ahead of a page header, which seldom has more.
 const HEADER_BYTES: usize = 512;
@@ -17,7 +17,7 @@ const HEADER_BYTES: usize = 512;
 /// An opened file; clones share it.
 #[derive(Clone)]
 pub(super) struct ParquetBytes {
-    handle: Arc<Handle>,
+    handle: Arc<BlobHandle>,
     size: u64,
     /// What the system said last, because the parquet crate keeps only its text.
     failure: Arc<Mutex<Option<io::Error>>>,

@@ -3,7 +3,7 @@
 use super::MAX_CHUNK_BYTES;
 use super::chunk::{Buffers, Chunk, most_records};
 use super::header::{ChunkHeader, Dialect, Fault, HEADER_BYTES};
-use crate::{Blob, ChunkPlace, Error, Handle, reader};
+use crate::{Blob, BlobHandle, ChunkPlace, Error, reader};
 
 /// One chunk of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -101,7 +101,7 @@ const PIECE_BYTES: usize = 64 << 10;
 const COMPRESSOR: &str = "compressor";
 
 struct Walk<'a> {
-    file: Handle,
+    file: BlobHandle,
     blob: &'a Blob,
 }
 

@@ -9,7 +9,7 @@ use super::chunk::Chunk;
 use super::header::HEADER_BYTES;
 use super::index::{ChunkIndex, ChunkInfo};
 use crate::reader::{Each, Extent, OneShard, check_range};
-use crate::{Blob, ChunkPlace, Error, Handle, example};
+use crate::{Blob, BlobHandle, ChunkPlace, Error, example};
 
 /// The only column of a record that is no `tf.train.Example`.
 pub const RECORD_COLUMN: &str = "record";
@@ -80,7 +80,7 @@ impl RecordFile {
         &self,
         number: usize,
         whole: bool,
-        file: &mut Option<Handle>,
+        file: &mut Option<BlobHandle>,
     ) -> Result<Arc<Chunk>, Error> {
         let key = (self.number, number as u64);
         if let Some(chunk) = self.cache.chunks.get(key) {

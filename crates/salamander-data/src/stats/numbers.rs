@@ -40,7 +40,8 @@ struct NumbersFile {
     min: f64,
     max: f64,
     mean: f64,
-    std: f64,
+    /// Absent where it is beyond all numbers, as for words such as 12e289.
+    std: Option<f64>,
     /// What the deviation follows from, to its last bit.
     squares: Option<f64>,
     median: Option<f64>,
@@ -50,7 +51,7 @@ struct NumbersFile {
 
 impl From<Numbers> for NumbersFile {
     fn from(numbers: Numbers) -> NumbersFile {
-        let (std, median) = (numbers.std(), numbers.quantile(0.5));
+        let (std, median) = (Some(numbers.std()), numbers.quantile(0.5));
         let median_exact = numbers.quantiles_are_exact();
         let Numbers { count, not_finite, min, max, mean, squares, .. } = numbers;
         let squares = Some(squares);
@@ -61,7 +62,8 @@ impl From<Numbers> for NumbersFile {
 impl From<NumbersFile> for Numbers {
     fn from(file: NumbersFile) -> Numbers {
         let NumbersFile { count, not_finite, min, max, mean, median, median_exact, .. } = file;
-        let squares = file.squares.unwrap_or(file.std * file.std * count as f64);
+        let std = file.std.unwrap_or_default();
+        let squares = file.squares.unwrap_or(std * std * count as f64);
         let sample = median.into_iter().collect();
         Numbers { count, not_finite, min, max, mean, squares, sample, told_exact: median_exact }
     }
@@ -179,6 +181,13 @@ mod tests {
         check(1.0, 5.0);
         assert_eq!(Numbers::default().quantile(0.5), None);
         assert_eq!(Numbers::default().std(), 0.0);
+    }
+
+    #[test]
+    fn what_is_beyond_all_numbers_is_read_back() {
+        let text = serde_json::to_string(&numbers([1e289, 2.0])).expect("JSON");
+        let found: Numbers = serde_json::from_str(&text).expect("numbers");
+        assert_eq!((found.count, found.max), (2, 1e289));
     }
 
     #[test]

@@ -4,7 +4,7 @@
 use salamander_core::yaml::to_yaml;
 use serde_json::{Map, Value as Json, json};
 
-use super::spec::{Pipeline, Step};
+use super::spec::{Pipeline, PipelineStep};
 use super::template::{Known, Quoting, Reference, Template};
 
 /// Pods that were lost, rather than failed, are begun again so often: the step itself counts its own attempts.
@@ -16,7 +16,7 @@ const GRAPH: &str = "steps";
 
 /// Where a workflow runs.
 #[derive(Clone, Debug)]
-pub struct Cluster<'a> {
+pub struct ArgoCluster<'a> {
     /// The image that has this program.
     pub image: &'a str,
     /// The program in it.
@@ -32,7 +32,7 @@ pub struct Cluster<'a> {
 }
 
 /// The manifest of a workflow.
-pub fn manifest(pipeline: &Pipeline, cluster: &Cluster<'_>) -> Result<String, String> {
+pub fn manifest(pipeline: &Pipeline, cluster: &ArgoCluster<'_>) -> Result<String, String> {
     if let Some(set) = cluster.sets.iter().find(|set| set.contains("{{")) {
         return Err(format!("--set {set}: Argo would replace what stands in {{{{..}}}}"));
     }
@@ -58,7 +58,7 @@ pub fn manifest(pipeline: &Pipeline, cluster: &Cluster<'_>) -> Result<String, St
     Ok(to_yaml(&whole))
 }
 
-fn templates(pipeline: &Pipeline, cluster: &Cluster<'_>) -> Vec<Json> {
+fn templates(pipeline: &Pipeline, cluster: &ArgoCluster<'_>) -> Vec<Json> {
     let mut tasks = Vec::new();
     let mut templates = Vec::new();
     for step in &pipeline.steps {
@@ -87,7 +87,12 @@ fn templates(pipeline: &Pipeline, cluster: &Cluster<'_>) -> Vec<Json> {
     [vec![graph], templates].concat()
 }
 
-fn template(pipeline: &Pipeline, step: &Step, cluster: &Cluster<'_>, by_item: bool) -> Json {
+fn template(
+    pipeline: &Pipeline,
+    step: &PipelineStep,
+    cluster: &ArgoCluster<'_>,
+    by_item: bool,
+) -> Json {
     let file = pipeline.file.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let mount = cluster.mount.trim_end_matches('/');
     let name = if by_item { "{{inputs.parameters.instance}}" } else { step.name.as_str() };
@@ -118,7 +123,7 @@ fn template(pipeline: &Pipeline, step: &Step, cluster: &Cluster<'_>, by_item: bo
 }
 
 /// How many items a step has, if that is known before anything runs.
-fn items(pipeline: &Pipeline, step: &Step) -> Option<usize> {
+fn items(pipeline: &Pipeline, step: &PipelineStep) -> Option<usize> {
     let template = step.for_each.as_ref()?;
     let known = |reference: &Reference| match reference.head() {
         "params" | "parameters" => super::scope::parameter(&pipeline.parameters, reference)
@@ -146,7 +151,7 @@ fn workflow_name(name: &str) -> String {
 mod tests {
     use salamander_core::yaml::parse;
 
-    use super::super::read::Source;
+    use super::super::read::PipelineText;
     use super::*;
 
     const FILE: &str = "
@@ -161,9 +166,10 @@ steps:
 ";
 
     fn emit(schedule: Option<&str>) -> Json {
-        let pipeline = Pipeline::read(&Source::of_text("a/p.yaml", FILE), &[]).expect("a pipeline");
+        let pipeline =
+            Pipeline::read(&PipelineText::of_text("a/p.yaml", FILE), &[]).expect("a pipeline");
         let sets = ["rates=[1, 2]".to_string()];
-        let cluster = Cluster {
+        let cluster = ArgoCluster {
             image: "registry/us:1",
             program: "salamander",
             claim: "data",

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde_json::Value as Json;
 
-use super::kind::Field;
+use super::kind::FieldKind;
 use super::planner::Due;
 use super::template::{Known, Quoting, words};
 
@@ -40,10 +40,10 @@ pub(crate) fn line(due: &Due, program: &Path, folder: &Path, resume: Option<&Pat
     line
 }
 
-fn positional(field: Field, value: &Json, line: &mut Vec<String>) {
+fn positional(field: FieldKind, value: &Json, line: &mut Vec<String>) {
     match (field, value) {
         (_, Json::Array(items)) => line.extend(items.iter().map(text)),
-        (Field::Model, value) => {
+        (FieldKind::Model, value) => {
             // A checkpoint's folder stands for its run and its id.
             let place = text(value);
             let path = Path::new(&place);
@@ -60,25 +60,25 @@ fn positional(field: Field, value: &Json, line: &mut Vec<String>) {
     }
 }
 
-fn option(name: &str, field: Field, value: &Json, line: &mut Vec<String>) {
+fn option(name: &str, field: FieldKind, value: &Json, line: &mut Vec<String>) {
     let flag = format!("--{}", name.replace('_', "-"));
     match (field, value) {
-        (Field::Ending(_), _) => {}
-        (Field::Flag, value) => {
+        (FieldKind::Ending(_), _) => {}
+        (FieldKind::Flag, value) => {
             if value == &Json::Bool(true) {
                 line.push(flag);
             }
         }
-        (Field::Sets, value) => flat(String::new(), value, &mut |set| {
+        (FieldKind::Sets, value) => flat(String::new(), value, &mut |set| {
             line.extend([flag.clone(), set]);
         }),
-        (Field::Texts, Json::Array(items)) => {
+        (FieldKind::Texts, Json::Array(items)) => {
             line.extend([flag, items.iter().map(text).collect::<Vec<_>>().join(",")]);
         }
         (_, Json::Array(items)) => {
             items.iter().for_each(|item| line.extend([flag.clone(), text(item)]));
         }
-        (Field::Checkpoint, value) => {
+        (FieldKind::Checkpoint, value) => {
             let place = text(value);
             let id = Path::new(&place).file_name().unwrap_or_default().to_string_lossy();
             line.extend([flag, id.into_owned()]);
@@ -117,7 +117,7 @@ mod tests {
     use serde_json::json;
 
     use super::super::key::{Components, Key};
-    use super::super::kind::Kind;
+    use super::super::kind::StepKind;
     use super::*;
 
     fn check(kind: &str, fields: Json, expected: &[&str]) {
@@ -130,7 +130,7 @@ mod tests {
         let due = Due {
             step: "s".into(),
             instance: "s".into(),
-            kind: Kind::named(kind).expect("known"),
+            kind: StepKind::named(kind).expect("known"),
             key: Key("k".into()),
             components,
             fields,
@@ -190,6 +190,30 @@ mod tests {
                 "--oversample",
                 "--out",
                 "/o/data",
+            ],
+        );
+        check(
+            "flow",
+            json!({
+                "flow": "digits", "in": ["a", "b"], "set": {"rate": 0.5}, "split": [0.9, 0.1], "statistics": true,
+            }),
+            &[
+                "prog",
+                "flow",
+                "run",
+                "digits",
+                "--in",
+                "a",
+                "--in",
+                "b",
+                "--set",
+                "rate=0.5",
+                "--split",
+                "0.9,0.1",
+                "--statistics",
+                "--out",
+                "/o/data",
+                "--json",
             ],
         );
         check(

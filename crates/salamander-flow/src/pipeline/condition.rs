@@ -55,7 +55,7 @@ impl Comparison {
 
 /// What a condition came to, and the comparison that decided.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Verdict {
+pub(crate) struct ConditionVerdict {
     pub(crate) holds: bool,
     pub(crate) because: String,
 }
@@ -91,17 +91,19 @@ impl Condition {
     pub(crate) fn judge(
         &self,
         look: &dyn Fn(&Reference) -> Result<Known, String>,
-    ) -> Result<Verdict, String> {
+    ) -> Result<ConditionVerdict, String> {
         match self {
             Condition::Holds(operand) => match operand.value(look)? {
-                Json::Bool(holds) => Ok(Verdict { holds, because: format!("it is {holds}") }),
+                Json::Bool(holds) => {
+                    Ok(ConditionVerdict { holds, because: format!("it is {holds}") })
+                }
                 other => Err(format!("{other} is neither true nor false: compare it")),
             },
             Condition::Compare(left, comparison, right) => {
                 compare(&left.value(look)?, *comparison, &right.value(look)?)
             }
             Condition::Not(inner) => {
-                inner.judge(look).map(|inner| Verdict { holds: !inner.holds, ..inner })
+                inner.judge(look).map(|inner| ConditionVerdict { holds: !inner.holds, ..inner })
             }
             Condition::And(left, right) => {
                 let left = left.judge(look)?;
@@ -131,7 +133,7 @@ impl Operand {
     }
 }
 
-fn compare(left: &Json, comparison: Comparison, right: &Json) -> Result<Verdict, String> {
+fn compare(left: &Json, comparison: Comparison, right: &Json) -> Result<ConditionVerdict, String> {
     let (sign, shown) = (comparison.sign(), |value| words(value, Quoting::Plain));
     let text = format!("{} {sign} {}", shown(left), shown(right));
     let order = match (left.as_f64(), right.as_f64()) {
@@ -147,11 +149,11 @@ fn compare(left: &Json, comparison: Comparison, right: &Json) -> Result<Verdict,
         Comparison::Greater => order == Some(Ordering::Greater),
         Comparison::AtLeast => order.is_some_and(Ordering::is_ge),
     };
-    Ok(Verdict { holds, because: format!("{text} is {holds}") })
+    Ok(ConditionVerdict { holds, because: format!("{text} is {holds}") })
 }
 
 #[derive(Clone, Debug, PartialEq)]
-enum Token {
+enum ConditionToken {
     Operand(Operand),
     Sign(Comparison),
     Word(&'static str),
@@ -159,30 +161,36 @@ enum Token {
 
 const WORDS: [&str; 5] = ["and", "or", "not", "(", ")"];
 
-fn tokens(text: &str, place: &SourcePosition) -> Result<Vec<Token>, Error> {
+fn tokens(text: &str, place: &SourcePosition) -> Result<Vec<ConditionToken>, Error> {
     let mut found = Vec::new();
     for piece in pieces(text, place)? {
         match piece {
-            Piece::Value(reference) => found.push(Token::Operand(Operand::Reference(reference))),
+            Piece::Value(reference) => {
+                found.push(ConditionToken::Operand(Operand::Reference(reference)))
+            }
             Piece::Text(text) => plain_tokens(&text, place, &mut found)?,
         }
     }
     Ok(found)
 }
 
-fn plain_tokens(text: &str, place: &SourcePosition, found: &mut Vec<Token>) -> Result<(), Error> {
+fn plain_tokens(
+    text: &str,
+    place: &SourcePosition,
+    found: &mut Vec<ConditionToken>,
+) -> Result<(), Error> {
     let mut rest = text.trim_start();
     while let Some(first) = rest.chars().next() {
         let sign = SIGNS.iter().find_map(|(sign, what)| Some((rest.strip_prefix(sign)?, *what)));
         let (token, after) = if let Some((after, comparison)) = sign {
-            (Token::Sign(comparison), after)
+            (ConditionToken::Sign(comparison), after)
         } else if let Some(bracket) = WORDS.iter().find(|word| **word == first.to_string()) {
-            (Token::Word(bracket), &rest[1..])
+            (ConditionToken::Word(bracket), &rest[1..])
         } else if first == '"' || first == '\'' {
             let (text, after) = rest[1..]
                 .split_once(first)
                 .ok_or_else(|| Error::at(place, "a quote is not closed"))?;
-            (Token::Operand(Operand::Value(text.into())), after)
+            (ConditionToken::Operand(Operand::Value(text.into())), after)
         } else {
             let end = rest.find(|c: char| c.is_whitespace() || "()<>=!\"'".contains(c));
             let (word, after) = rest.split_at(end.unwrap_or(rest.len()));
@@ -197,42 +205,47 @@ fn plain_tokens(text: &str, place: &SourcePosition, found: &mut Vec<Token>) -> R
     Ok(())
 }
 
-fn word_token(word: &str) -> Token {
+fn word_token(word: &str) -> ConditionToken {
     match WORDS.iter().find(|known| **known == word) {
-        Some(word) => Token::Word(word),
+        Some(word) => ConditionToken::Word(word),
         // Numbers, true and false are those of JSON; anything else is text.
         None => {
             let value = serde_json::from_str(word).unwrap_or_else(|_| Json::from(word));
-            Token::Operand(Operand::Value(value))
+            ConditionToken::Operand(Operand::Value(value))
         }
     }
 }
 
 struct Parser<'a> {
-    tokens: Vec<Token>,
+    tokens: Vec<ConditionToken>,
     at: usize,
     place: &'a SourcePosition,
 }
 
 impl Parser<'_> {
-    fn next(&mut self) -> Option<Token> {
+    fn next(&mut self) -> Option<ConditionToken> {
         self.at += 1;
         self.tokens.get(self.at - 1).cloned()
     }
 
     fn take(&mut self, word: &str) -> bool {
-        let found = matches!(self.tokens.get(self.at), Some(Token::Word(other)) if *other == word);
+        let found =
+            matches!(self.tokens.get(self.at), Some(ConditionToken::Word(other)) if *other == word);
         self.at += usize::from(found);
         found
     }
 
-    fn unexpected(&self, token: Option<&Token>) -> Error {
+    fn unexpected(&self, token: Option<&ConditionToken>) -> Error {
         let shown = match token {
             None => "the condition ends too early".to_string(),
-            Some(Token::Word(word)) => format!("\"{word}\" does not belong there"),
-            Some(Token::Sign(sign)) => format!("\"{}\" does not belong there", sign.sign()),
-            Some(Token::Operand(Operand::Value(value))) => format!("{value} does not belong there"),
-            Some(Token::Operand(Operand::Reference(reference))) => {
+            Some(ConditionToken::Word(word)) => format!("\"{word}\" does not belong there"),
+            Some(ConditionToken::Sign(sign)) => {
+                format!("\"{}\" does not belong there", sign.sign())
+            }
+            Some(ConditionToken::Operand(Operand::Value(value))) => {
+                format!("{value} does not belong there")
+            }
+            Some(ConditionToken::Operand(Operand::Reference(reference))) => {
                 format!("{} does not belong there", reference.text())
             }
         };
@@ -267,15 +280,15 @@ impl Parser<'_> {
             };
         }
         let left = match self.next() {
-            Some(Token::Operand(operand)) => operand,
+            Some(ConditionToken::Operand(operand)) => operand,
             other => return Err(self.unexpected(other.as_ref())),
         };
-        let Some(Token::Sign(comparison)) = self.tokens.get(self.at).cloned() else {
+        let Some(ConditionToken::Sign(comparison)) = self.tokens.get(self.at).cloned() else {
             return Ok(Condition::Holds(left));
         };
         self.at += 1;
         match self.next() {
-            Some(Token::Operand(right)) => Ok(Condition::Compare(left, comparison, right)),
+            Some(ConditionToken::Operand(right)) => Ok(Condition::Compare(left, comparison, right)),
             other => Err(self.unexpected(other.as_ref())),
         }
     }

@@ -18,7 +18,7 @@ const DEEPEST: usize = 64;
 
 /// What a hash was taken of.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-struct Entry {
+struct DigestEntry {
     bytes: u64,
     modified: u128,
     inode: u64,
@@ -37,12 +37,12 @@ pub(crate) enum Writers {
 /// Hashes files and keeps the hashes.
 #[derive(Debug, Default)]
 pub(crate) struct Digester {
-    kept: Mutex<Kept>,
+    kept: Mutex<KeptDigests>,
 }
 
 #[derive(Debug, Default)]
-struct Kept {
-    entries: BTreeMap<PathBuf, Entry>,
+struct KeptDigests {
+    entries: BTreeMap<PathBuf, DigestEntry>,
     changed: bool,
 }
 
@@ -51,7 +51,7 @@ impl Digester {
     pub(crate) fn load(path: &Path) -> Self {
         let bytes = fs::read(path).unwrap_or_default();
         let entries = serde_json::from_slice(&bytes).unwrap_or_default();
-        Self { kept: Mutex::new(Kept { entries, changed: false }) }
+        Self { kept: Mutex::new(KeptDigests { entries, changed: false }) }
     }
 
     /// Keeps what is known of files that are there.
@@ -70,7 +70,7 @@ impl Digester {
     /// The hash of a file.
     pub(crate) fn file(&self, path: &Path, writers: Writers) -> io::Result<String> {
         let before = fs::metadata(path)?;
-        let stamp = |blake3: String| Entry {
+        let stamp = |blake3: String| DigestEntry {
             bytes: before.len(),
             modified: nanoseconds(before.modified().ok()),
             inode: before.ino(),
@@ -135,7 +135,7 @@ impl Digester {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Kept> {
+    fn lock(&self) -> MutexGuard<'_, KeptDigests> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -12,11 +12,11 @@ use serde_json::Value as Json;
 
 use super::command;
 use super::duration::backoff;
-use super::outputs::Found;
+use super::outputs::StepFiles;
 use super::planner::{Due, World};
-use super::process::{self, Ended, Start};
-use super::spec::{Pipeline, Step};
-use super::store::{Manifest, Store};
+use super::process::{self, ChildEnd, ChildStart};
+use super::spec::{Pipeline, PipelineStep};
+use super::store::{ArtifactManifest, ArtifactStore};
 
 /// How often a wait is looked at.
 const LOOK: Duration = Duration::from_millis(20);
@@ -25,7 +25,7 @@ const SHOWN: usize = 400;
 
 /// Why a step has left nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Failure {
+pub(crate) enum StepFailure {
     /// All attempts failed; this is why the last one did.
     Failed { why: String, attempts: u32 },
     /// The pipeline was asked to stop.
@@ -35,12 +35,12 @@ pub(crate) enum Failure {
 /// Carries out a step that is due; `note` is told of attempts that failed.
 pub(crate) fn execute(
     pipeline: &Pipeline,
-    store: &Store,
+    store: &ArtifactStore,
     due: &Due,
     stop: &AtomicBool,
     note: &dyn Fn(String),
-) -> Result<Manifest, Failure> {
-    let Some(step) = pipeline.step(&due.step) else { return Err(Failure::Stopped) };
+) -> Result<ArtifactManifest, StepFailure> {
+    let Some(step) = pipeline.step(&due.step) else { return Err(StepFailure::Stopped) };
     let begun = Instant::now();
     let mut attempts = 0;
     loop {
@@ -54,32 +54,32 @@ pub(crate) fn execute(
                     Err(error) => format!("cannot keep what it left: {error}"),
                 }
             }
-            Ok(Tried::Stopped) => return Err(Failure::Stopped),
+            Ok(Tried::Stopped) => return Err(StepFailure::Stopped),
             Ok(Tried::Failed(why)) => why,
             Err(error) => error.to_string(),
         };
         if attempts > step.retries {
             attempt.clean();
-            return Err(Failure::Failed { why, attempts });
+            return Err(StepFailure::Failed { why, attempts });
         }
         let wait = backoff(step.backoff, attempts);
         note(format!("attempt {attempts} of {}: {why}; again in {wait:?}", step.retries + 1));
         if !pause(wait, stop) {
-            return Err(Failure::Stopped);
+            return Err(StepFailure::Stopped);
         }
     }
 }
 
 enum Tried {
-    Done(Box<Manifest>),
+    Done(Box<ArtifactManifest>),
     Failed(String),
     Stopped,
 }
 
 struct Attempt<'a> {
     pipeline: &'a Pipeline,
-    store: &'a Store,
-    step: &'a Step,
+    store: &'a ArtifactStore,
+    step: &'a PipelineStep,
     due: &'a Due,
 }
 
@@ -98,16 +98,16 @@ impl Attempt<'_> {
             Begun::Completed(summary) => *summary,
             begun => match self.process(&folder, &log, begun.run(), stop)? {
                 Ok(json) => json,
-                Err(Ended::Stopped) => return Ok(Tried::Stopped),
+                Err(ChildEnd::Stopped) => return Ok(Tried::Stopped),
                 Err(ended) => return Ok(Tried::Failed(self.reason(&ended, &log_path))),
             },
         };
         let artifact = self.store.artifact_folder(&due.key);
         let (step, digester) = (self.step, self.store.digester());
-        let found = Found { step, due, folder: &folder, artifact: &artifact, json, digester };
+        let found = StepFiles { step, due, folder: &folder, artifact: &artifact, json, digester };
         Ok(match found.collect() {
             Err(why) => Tried::Failed(format!("{why} (log: {})", log_path.display())),
-            Ok(left) => Tried::Done(Box::new(Manifest {
+            Ok(left) => Tried::Done(Box::new(ArtifactManifest {
                 key: due.key.clone(),
                 step: due.step.clone(),
                 outputs: left.outputs,
@@ -127,13 +127,13 @@ impl Attempt<'_> {
         log: &File,
         resume: Option<&Path>,
         stop: &AtomicBool,
-    ) -> io::Result<Result<Json, Ended>> {
+    ) -> io::Result<Result<Json, ChildEnd>> {
         let program = self.store.program().map_err(io::Error::other)?.0;
         let words = command::line(self.due, &program, folder, resume);
         let is_read = self.due.kind.json || !self.step.values.is_empty();
         let out_path = self.store.log(&self.due.instance, "out");
         let out = if is_read { Some(File::create(&out_path)?) } else { None };
-        let start = Start {
+        let start = ChildStart {
             words: &words,
             folder: &self.pipeline.folder,
             log,
@@ -142,7 +142,7 @@ impl Attempt<'_> {
             ends_with_us: !self.due.kind.is_shell(),
         };
         let ended = process::run(start, stop)?;
-        if ended != Ended::Well {
+        if ended != ChildEnd::Well {
             return Ok(Err(ended));
         }
         if !is_read {
@@ -153,13 +153,13 @@ impl Attempt<'_> {
         Ok(Ok(serde_json::from_str(last).unwrap_or_default()))
     }
 
-    fn reason(&self, ended: &Ended, log: &Path) -> String {
+    fn reason(&self, ended: &ChildEnd, log: &Path) -> String {
         let what = match ended {
-            Ended::TimedOut => {
+            ChildEnd::TimedOut => {
                 format!("it took longer than {:?}", self.step.timeout.unwrap_or_default())
             }
-            Ended::Badly(what) => what.clone(),
-            Ended::Well | Ended::Stopped => String::new(),
+            ChildEnd::Badly(what) => what.clone(),
+            ChildEnd::Well | ChildEnd::Stopped => String::new(),
         };
         let place = log.display();
         match last_line(log) {

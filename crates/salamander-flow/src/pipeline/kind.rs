@@ -5,7 +5,7 @@ use serde_json::Value as Json;
 
 /// A kind of step.
 #[derive(Debug)]
-pub struct Kind {
+pub struct StepKind {
     /// The field that tells it, and whose value is the command's first argument.
     pub name: &'static str,
     /// What it does, in a sentence.
@@ -13,9 +13,9 @@ pub struct Kind {
     /// The subcommand; nothing for a command of the user's own.
     pub words: &'static [&'static str],
     /// What its first argument is.
-    pub main: Field,
+    pub main: FieldKind,
     /// Its other fields, which become options of the same name.
-    pub fields: &'static [(&'static str, Field)],
+    pub fields: &'static [(&'static str, FieldKind)],
     /// The option that tells where to write, and the place below the step's folder; `{to}` in it stands for a field.
     pub(crate) out: Option<(&'static str, &'static str)>,
     /// Whether it ends with one line of JSON on standard output.
@@ -30,7 +30,7 @@ pub struct Kind {
 
 /// What a field holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Field {
+pub enum FieldKind {
     /// Text.
     Text,
     /// A number.
@@ -71,13 +71,13 @@ pub enum Leaves {
 }
 
 /// All kinds.
-pub const KINDS: &[Kind] = &[
-    Kind {
+pub const KINDS: &[StepKind] = &[
+    StepKind {
         name: "fetch",
         about: "Get a public data set, verify it and convert it",
         words: &["data", "fetch"],
-        main: Field::Text,
-        fields: &[("from", Field::Files)],
+        main: FieldKind::Text,
+        fields: &[("from", FieldKind::Files)],
         out: Some(("--to", "data")),
         json: false,
         outputs: &[
@@ -88,18 +88,18 @@ pub const KINDS: &[Kind] = &[
         metrics: None,
         resumes: false,
     },
-    Kind {
+    StepKind {
         name: "convert",
         about: "Write records in another format, in one file or in shards",
         words: &["data", "convert"],
-        main: Field::Files,
+        main: FieldKind::Files,
         fields: &[
-            ("to", Field::Ending("recordio")),
-            ("format", Field::Text),
-            ("header", Field::Text),
-            ("separator", Field::Text),
-            ("shard_records", Field::Number),
-            ("shard_megabytes", Field::Number),
+            ("to", FieldKind::Ending("recordio")),
+            ("format", FieldKind::Text),
+            ("header", FieldKind::Text),
+            ("separator", FieldKind::Text),
+            ("shard_records", FieldKind::Number),
+            ("shard_megabytes", FieldKind::Number),
         ],
         out: Some(("--out", "data/part.{to}")),
         json: false,
@@ -107,20 +107,20 @@ pub const KINDS: &[Kind] = &[
         metrics: None,
         resumes: false,
     },
-    Kind {
+    StepKind {
         name: "split",
         about: "Divide records into training, validation and test files",
         words: &["data", "split"],
-        main: Field::Files,
+        main: FieldKind::Files,
         fields: &[
-            ("to", Field::Text),
-            ("shares", Field::Texts),
-            ("stratify", Field::Text),
-            ("oversample", Field::Flag),
-            ("seed", Field::Number),
-            ("format", Field::Text),
-            ("header", Field::Text),
-            ("separator", Field::Text),
+            ("to", FieldKind::Text),
+            ("shares", FieldKind::Texts),
+            ("stratify", FieldKind::Text),
+            ("oversample", FieldKind::Flag),
+            ("seed", FieldKind::Number),
+            ("format", FieldKind::Text),
+            ("header", FieldKind::Text),
+            ("separator", FieldKind::Text),
         ],
         out: Some(("--out", "data")),
         json: false,
@@ -133,11 +133,49 @@ pub const KINDS: &[Kind] = &[
         metrics: None,
         resumes: false,
     },
-    Kind {
+    StepKind {
+        name: "flow",
+        about: "Pre-process records by a function of the program, into shards; needs a program with flows",
+        words: &["flow", "run"],
+        main: FieldKind::Text,
+        fields: &[
+            ("in", FieldKind::Files),
+            ("in_format", FieldKind::Text),
+            ("reads", FieldKind::Files),
+            ("set", FieldKind::Sets),
+            ("to", FieldKind::Text),
+            ("shards", FieldKind::Number),
+            ("shard_records", FieldKind::Number),
+            ("shard_megabytes", FieldKind::Number),
+            ("shuffle", FieldKind::Number),
+            ("split", FieldKind::Texts),
+            ("stratify", FieldKind::Text),
+            ("statistics", FieldKind::Flag),
+            ("vocabulary", FieldKind::Texts),
+            ("memory", FieldKind::Number),
+            ("workers", FieldKind::Number),
+        ],
+        out: Some(("--out", "data")),
+        json: true,
+        outputs: &[
+            ("train", Leaves::File("data/train")),
+            ("validation", Leaves::File("data/validation")),
+            ("test", Leaves::File("data/test")),
+            ("data", Leaves::File("data")),
+            ("statistics", Leaves::File("data/stats.json")),
+            ("vocabulary", Leaves::File("data/vocabulary")),
+            ("rows", Leaves::Number("/rows")),
+            ("bad_rows", Leaves::Number("/bad_rows")),
+            ("digest", Leaves::Value("/digest")),
+        ],
+        metrics: None,
+        resumes: false,
+    },
+    StepKind {
         name: "train",
         about: "Train a model as an experiment file says; goes on with its last checkpoint after a kill",
         words: &["train"],
-        main: Field::Experiment,
+        main: FieldKind::Experiment,
         fields: TRAINING,
         out: Some(("--out", "runs")),
         json: true,
@@ -157,11 +195,11 @@ pub const KINDS: &[Kind] = &[
         metrics: Some("/metrics/validation"),
         resumes: true,
     },
-    Kind {
+    StepKind {
         name: "search",
         about: "Search hyperparameters as an experiment file says; goes on with its trials after a kill",
         words: &["train"],
-        main: Field::Experiment,
+        main: FieldKind::Experiment,
         fields: SEARCHING,
         out: Some(("--out", "runs")),
         json: true,
@@ -175,16 +213,16 @@ pub const KINDS: &[Kind] = &[
         metrics: None,
         resumes: true,
     },
-    Kind {
+    StepKind {
         name: "evaluate",
         about: "Measure a trained model on data that it did not learn from",
         words: &["evaluate"],
-        main: Field::Model,
+        main: FieldKind::Model,
         fields: &[
-            ("data", Field::Files),
-            ("checkpoint", Field::Checkpoint),
-            ("device", Field::Text),
-            ("workers", Field::Number),
+            ("data", FieldKind::Files),
+            ("checkpoint", FieldKind::Checkpoint),
+            ("device", FieldKind::Text),
+            ("workers", FieldKind::Number),
         ],
         out: None,
         json: true,
@@ -196,17 +234,17 @@ pub const KINDS: &[Kind] = &[
         metrics: Some("/metrics"),
         resumes: false,
     },
-    Kind {
+    StepKind {
         name: "predict",
         about: "Write a trained model's outputs for every record",
         words: &["predict"],
-        main: Field::Model,
+        main: FieldKind::Model,
         fields: &[
-            ("data", Field::Files),
-            ("to", Field::Ending("parquet")),
-            ("checkpoint", Field::Checkpoint),
-            ("device", Field::Text),
-            ("workers", Field::Number),
+            ("data", FieldKind::Files),
+            ("to", FieldKind::Ending("parquet")),
+            ("checkpoint", FieldKind::Checkpoint),
+            ("device", FieldKind::Text),
+            ("workers", FieldKind::Number),
         ],
         out: Some(("--out", "predictions.{to}")),
         json: false,
@@ -214,23 +252,23 @@ pub const KINDS: &[Kind] = &[
         metrics: None,
         resumes: false,
     },
-    Kind {
+    StepKind {
         name: "export",
         about: "Write a trained model's weights as safetensors, with what is needed to use them",
         words: &["export"],
-        main: Field::Model,
-        fields: &[("checkpoint", Field::Checkpoint), ("device", Field::Text)],
+        main: FieldKind::Model,
+        fields: &[("checkpoint", FieldKind::Checkpoint), ("device", FieldKind::Text)],
         out: Some(("--out", "model")),
         json: false,
         outputs: &[("model", Leaves::File("model"))],
         metrics: None,
         resumes: false,
     },
-    Kind {
+    StepKind {
         name: "run",
         about: "Run a command: a text for the shell, or a list of words without one",
         words: &[],
-        main: Field::Shell,
+        main: FieldKind::Shell,
         fields: &[],
         out: None,
         json: false,
@@ -240,38 +278,38 @@ pub const KINDS: &[Kind] = &[
     },
 ];
 
-const TRAINING: &[(&str, Field)] = &[
-    ("set", Field::Sets),
-    ("workers", Field::Number),
-    ("min_workers", Field::Number),
-    ("max_workers", Field::Number),
-    ("strategy", Field::Text),
-    ("ps", Field::Number),
-    ("device", Field::Text),
-    ("threads", Field::Number),
+const TRAINING: &[(&str, FieldKind)] = &[
+    ("set", FieldKind::Sets),
+    ("workers", FieldKind::Number),
+    ("min_workers", FieldKind::Number),
+    ("max_workers", FieldKind::Number),
+    ("strategy", FieldKind::Text),
+    ("ps", FieldKind::Number),
+    ("device", FieldKind::Text),
+    ("threads", FieldKind::Number),
 ];
 
-const SEARCHING: &[(&str, Field)] = &[
-    ("set", Field::Sets),
-    ("slots", Field::Number),
-    ("strategy", Field::Text),
-    ("device", Field::Text),
-    ("threads", Field::Number),
+const SEARCHING: &[(&str, FieldKind)] = &[
+    ("set", FieldKind::Sets),
+    ("slots", FieldKind::Number),
+    ("strategy", FieldKind::Text),
+    ("device", FieldKind::Text),
+    ("threads", FieldKind::Number),
 ];
 
-impl Kind {
+impl StepKind {
     /// A kind by the field that tells it.
-    pub fn named(name: &str) -> Option<&'static Kind> {
+    pub fn named(name: &str) -> Option<&'static StepKind> {
         KINDS.iter().find(|kind| kind.name == name)
     }
 
     /// Whether it is a command of the user's own.
     pub fn is_shell(&self) -> bool {
-        self.main == Field::Shell
+        self.main == FieldKind::Shell
     }
 
     /// What a field of this name holds.
-    pub(crate) fn field(&self, name: &str) -> Option<Field> {
+    pub(crate) fn field(&self, name: &str) -> Option<FieldKind> {
         if name == self.name {
             return Some(self.main);
         }
@@ -282,7 +320,7 @@ impl Kind {
     pub(crate) fn place(&self, pattern: &str, fields: &Json) -> String {
         let ending = fields.get("to").and_then(Json::as_str);
         let default = match self.field("to") {
-            Some(Field::Ending(default)) => default,
+            Some(FieldKind::Ending(default)) => default,
             _ => "recordio",
         };
         pattern.replace("{to}", ending.unwrap_or(default))

@@ -3,9 +3,10 @@
 //! # Layout
 //! - [`Pipeline`]: the file, read and checked (`spec`, `read`); `template`: texts with `${references}`; `condition`:
 //!   what stands behind `when`; `scope`: what a reference may name, and its type
-//! - [`Kind`]: the table of steps that are commands of the program, and the command line of each (`kind`, `command`)
+//! - [`StepKind`]: the table of steps that are commands of the program, and the command line of each (`kind`,
+//!   `command`)
 //! - [`planner`]: pure: what is known of the steps in, decisions with reasons out; [`key`]: what names an artifact
-//! - [`Store`]: artifacts, records and locks on disk; `digest`: hashes of contents, kept
+//! - [`ArtifactStore`]: artifacts, records and locks on disk; `digest`: hashes of contents, kept
 //! - [`run`]: the loop; `execute`: one step, its attempts and its outputs; `process`: one child and all below it
 //! - [`svg`]: the picture; [`argo`]: the same steps on a cluster, as an Argo Workflow
 
@@ -30,9 +31,9 @@ pub mod svg;
 mod template;
 
 pub use error::Error;
-pub use kind::{KINDS, Kind};
+pub use kind::{KINDS, StepKind};
 pub use planner::{Decision, Status, World};
-pub use read::Source;
-pub use runner::{Event, Options, State, StepReport, Summary, run};
-pub use spec::{Pipeline, Step};
-pub use store::{Artifact, Manifest, Output, Remote, Store};
+pub use read::PipelineText;
+pub use runner::{Options, PipelineEvent, PipelineState, PipelineSummary, StepReport, run};
+pub use spec::{Pipeline, PipelineStep};
+pub use store::{Artifact, ArtifactManifest, ArtifactStore, Remote, StepOutput};

@@ -9,8 +9,8 @@ use serde_json::Value as Json;
 use super::digest::{Digester, Writers, files_below};
 use super::kind::Leaves;
 use super::planner::Due;
-use super::spec::Step;
-use super::store::Output;
+use super::spec::PipelineStep;
+use super::store::StepOutput;
 
 /// What makes a run what it is; logs, times and caches beside it do not.
 const LEARNED: [&str; 2] = ["checkpoints", "assets"];
@@ -18,14 +18,14 @@ const LEARNED: [&str; 2] = ["checkpoints", "assets"];
 /// Everything that a step has left.
 #[derive(Debug, Default)]
 pub(crate) struct Left {
-    pub(crate) outputs: BTreeMap<String, Output>,
+    pub(crate) outputs: BTreeMap<String, StepOutput>,
     pub(crate) values: BTreeMap<String, Json>,
     pub(crate) files: BTreeMap<String, String>,
 }
 
 /// Where a step has written, and what it printed.
-pub(crate) struct Found<'a> {
-    pub(crate) step: &'a Step,
+pub(crate) struct StepFiles<'a> {
+    pub(crate) step: &'a PipelineStep,
     pub(crate) due: &'a Due,
     /// Where it has written,
     pub(crate) folder: &'a Path,
@@ -35,7 +35,7 @@ pub(crate) struct Found<'a> {
     pub(crate) digester: &'a Digester,
 }
 
-impl Found<'_> {
+impl StepFiles<'_> {
     /// Looks at all of it; what a step must leave and has not is told.
     pub(crate) fn collect(&self) -> Result<Left, String> {
         let mut left = Left::default();
@@ -132,7 +132,7 @@ impl Found<'_> {
             digests => blake3::hash(digests.join("\n").as_bytes()).to_hex().to_string(),
         };
         let path = place.to_string_lossy().into_owned();
-        left.outputs.insert(name.to_string(), Output { path, digest });
+        left.outputs.insert(name.to_string(), StepOutput { path, digest });
         Ok(())
     }
 

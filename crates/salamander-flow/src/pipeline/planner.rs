@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use serde_json::{Map, Value as Json};
 
 use super::key::{Components, Key, changes, is_digest};
-use super::kind::{Field, Kind};
-use super::spec::{Pipeline, Step};
-use super::store::{Artifact, Manifest};
+use super::kind::{FieldKind, StepKind};
+use super::spec::{Pipeline, PipelineStep};
+use super::store::{Artifact, ArtifactManifest};
 use super::template::{Known, Quoting, Reference, Template};
 
 mod lookup;
@@ -34,13 +34,13 @@ pub trait World {
 
 /// What has become of steps since the run began, by instance.
 #[derive(Debug, Default)]
-pub struct Progress {
-    pub(crate) outcomes: BTreeMap<String, Outcome>,
+pub struct PipelineProgress {
+    pub(crate) outcomes: BTreeMap<String, StepOutcome>,
     /// The only step, or the only one of a fan-out, that is meant.
     pub(crate) only: Option<String>,
 }
 
-impl Progress {
+impl PipelineProgress {
     pub(crate) fn is_meant(&self, step: &str, instance: &str) -> bool {
         self.only.as_deref().is_none_or(|only| only == step || only == instance)
     }
@@ -48,9 +48,9 @@ impl Progress {
 
 /// What has become of one.
 #[derive(Clone, Debug)]
-pub(crate) enum Outcome {
+pub(crate) enum StepOutcome {
     Running(Key),
-    Done(Box<Manifest>),
+    Done(Box<ArtifactManifest>),
     Failed,
 }
 
@@ -60,9 +60,9 @@ pub enum Decision {
     /// It is due.
     Run(Box<Due>),
     /// Its artifact is there.
-    Unchanged(Box<Manifest>, Box<Components>),
+    Unchanged(Box<ArtifactManifest>, Box<Components>),
     /// It has run in this run.
-    Done(Box<Manifest>),
+    Done(Box<ArtifactManifest>),
     /// It runs.
     Running,
     /// It waits for others.
@@ -95,7 +95,7 @@ pub struct Status {
 pub struct Due {
     pub(crate) step: String,
     pub(crate) instance: String,
-    pub(crate) kind: &'static Kind,
+    pub(crate) kind: &'static StepKind,
     /// What names what it will leave.
     pub key: Key,
     /// What the key is made of.
@@ -106,18 +106,18 @@ pub struct Due {
 
 /// What a step's dependents can know of it.
 pub(crate) enum StepState {
-    Ready(Vec<Manifest>),
+    Ready(Vec<ArtifactManifest>),
     Later,
     Skipped,
     Failed,
 }
 
 /// Looks at every step.
-pub fn look(pipeline: &Pipeline, world: &dyn World, progress: &Progress) -> Vec<Status> {
+pub fn look(pipeline: &Pipeline, world: &dyn World, progress: &PipelineProgress) -> Vec<Status> {
     let mut states = BTreeMap::new();
     let mut statuses = Vec::new();
     let running = progress.outcomes.values().filter_map(|outcome| match outcome {
-        Outcome::Running(key) => Some(key.clone()),
+        StepOutcome::Running(key) => Some(key.clone()),
         _ => None,
     });
     let mut busy: BTreeSet<Key> = running.collect();
@@ -131,7 +131,7 @@ pub fn look(pipeline: &Pipeline, world: &dyn World, progress: &Progress) -> Vec<
 }
 
 /// What others can know of a step, from what is to be done about its instances.
-fn state_of(step: &Step, statuses: &[Status]) -> StepState {
+fn state_of(step: &PipelineStep, statuses: &[Status]) -> StepState {
     let mut manifests = Vec::new();
     let (mut later, mut skipped) = (false, false);
     for status in statuses {
@@ -155,12 +155,12 @@ fn state_of(step: &Step, statuses: &[Status]) -> StepState {
 struct Look<'a> {
     pipeline: &'a Pipeline,
     world: &'a dyn World,
-    progress: &'a Progress,
+    progress: &'a PipelineProgress,
     states: &'a BTreeMap<String, StepState>,
 }
 
 impl Look<'_> {
-    fn step(&self, step: &Step, busy: &mut BTreeSet<Key>) -> Vec<Status> {
+    fn step(&self, step: &PipelineStep, busy: &mut BTreeSet<Key>) -> Vec<Status> {
         if let Some((decision, why)) = self.dependencies(step) {
             return vec![status(step, None, decision, why)];
         }
@@ -176,7 +176,7 @@ impl Look<'_> {
     }
 
     /// What those that it needs say about a step, unless all of them are over.
-    fn dependencies(&self, step: &Step) -> Option<(Decision, String)> {
+    fn dependencies(&self, step: &PipelineStep) -> Option<(Decision, String)> {
         let of = |wanted: fn(&StepState) -> bool| -> Vec<&str> {
             let states = step.after.iter().filter_map(|name| Some((name, self.states.get(name)?)));
             states.filter(|(_, state)| wanted(state)).map(|(name, _)| name.as_str()).collect()
@@ -192,7 +192,7 @@ impl Look<'_> {
     }
 
     /// What a step is done for: once, or once for each item; unless its condition forbids it.
-    fn items(&self, step: &Step) -> Result<Vec<Option<Known>>, (Decision, String)> {
+    fn items(&self, step: &PipelineStep) -> Result<Vec<Option<Known>>, (Decision, String)> {
         let refused = |why: String| (Decision::Refused, why);
         let scope = self.scope(step, None);
         if !uses_item(step) {
@@ -207,7 +207,7 @@ impl Look<'_> {
         Ok(real.into_iter().zip(key).map(|(real, key)| Some(Known { real, key })).collect())
     }
 
-    fn condition(&self, step: &Step, scope: &Scope<'_>) -> Result<(), (Decision, String)> {
+    fn condition(&self, step: &PipelineStep, scope: &Scope<'_>) -> Result<(), (Decision, String)> {
         let Some(condition) = &step.when else { return Ok(()) };
         match condition.judge(&|reference| scope.find(reference)) {
             Ok(verdict) if verdict.holds => Ok(()),
@@ -218,7 +218,7 @@ impl Look<'_> {
 
     fn instance(
         &self,
-        step: &Step,
+        step: &PipelineStep,
         number: Option<usize>,
         item: Option<Known>,
         busy: &mut BTreeSet<Key>,
@@ -226,9 +226,11 @@ impl Look<'_> {
         let name = instance_name(step, number);
         let told = |decision, why: &str| status(step, number, decision, why.to_string());
         match self.progress.outcomes.get(&name) {
-            Some(Outcome::Running(_)) => return told(Decision::Running, "runs"),
-            Some(Outcome::Done(manifest)) => return told(Decision::Done(manifest.clone()), "done"),
-            Some(Outcome::Failed) => return told(Decision::Failed, "failed"),
+            Some(StepOutcome::Running(_)) => return told(Decision::Running, "runs"),
+            Some(StepOutcome::Done(manifest)) => {
+                return told(Decision::Done(manifest.clone()), "done");
+            }
+            Some(StepOutcome::Failed) => return told(Decision::Failed, "failed"),
             None => {}
         }
         let scope = self.scope(step, item);
@@ -262,7 +264,7 @@ impl Look<'_> {
         told(Decision::Run(Box::new(due)), &why)
     }
 
-    fn scope(&self, step: &Step, item: Option<Known>) -> Scope<'_> {
+    fn scope(&self, step: &PipelineStep, item: Option<Known>) -> Scope<'_> {
         let (folder, outs) = (None, step.outs.clone());
         Scope {
             pipeline: self.pipeline,
@@ -276,7 +278,7 @@ impl Look<'_> {
     }
 
     /// Everything that is needed to carry a step out.
-    fn prepare(&self, step: &Step, name: &str, scope: &Scope<'_>) -> Result<Due, String> {
+    fn prepare(&self, step: &PipelineStep, name: &str, scope: &Scope<'_>) -> Result<Due, String> {
         let mut scope = scope.clone();
         scope.inputs = rendered(&step.inputs, &scope, |_| Quoting::Plain)?;
         let quoting = |template: &Template| match (step.kind.is_shell(), template) {
@@ -327,14 +329,16 @@ impl Look<'_> {
     /// The contents of the files that a step's fields name.
     fn contents(
         &self,
-        step: &Step,
+        step: &PipelineStep,
         fields: &[(String, Known)],
     ) -> Result<BTreeMap<String, String>, String> {
         let mut contents = BTreeMap::new();
         for (name, known) in fields {
             match step.kind.field(name) {
-                Some(Field::Files | Field::Model) => self.files(name, known, &mut contents)?,
-                Some(Field::Experiment) => {
+                Some(FieldKind::Files | FieldKind::Model) => {
+                    self.files(name, known, &mut contents)?
+                }
+                Some(FieldKind::Experiment) => {
                     self.files(name, known, &mut contents)?;
                     let file = self.pipeline.folder.join(known.real.as_str().unwrap_or_default());
                     let sets = super::command::sets(fields.iter().find(|(name, _)| name == "set"));
@@ -390,16 +394,16 @@ fn rendered(
     templates.iter().map(one).collect()
 }
 
-fn uses_item(step: &Step) -> bool {
+fn uses_item(step: &PipelineStep) -> bool {
     let references = step.when.iter().flat_map(|condition| condition.references());
     references.into_iter().any(|reference| reference.head() == "item")
 }
 
-fn instance_name(step: &Step, number: Option<usize>) -> String {
+fn instance_name(step: &PipelineStep, number: Option<usize>) -> String {
     number.map_or(step.name.clone(), |number| format!("{}[{number}]", step.name))
 }
 
-fn status(step: &Step, number: Option<usize>, decision: Decision, why: String) -> Status {
+fn status(step: &PipelineStep, number: Option<usize>, decision: Decision, why: String) -> Status {
     Status { step: step.name.clone(), instance: instance_name(step, number), decision, why }
 }
 

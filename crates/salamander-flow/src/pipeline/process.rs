@@ -23,7 +23,7 @@ const KILLED: Duration = Duration::from_secs(10);
 
 /// How a child ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Ended {
+pub(crate) enum ChildEnd {
     Well,
     /// With this code or signal.
     Badly(String),
@@ -34,7 +34,7 @@ pub(crate) enum Ended {
 }
 
 /// What a child is started with.
-pub(crate) struct Start<'a> {
+pub(crate) struct ChildStart<'a> {
     pub(crate) words: &'a [String],
     pub(crate) folder: &'a Path,
     pub(crate) log: &'a File,
@@ -46,7 +46,7 @@ pub(crate) struct Start<'a> {
 }
 
 /// Runs a command to its end.
-pub(crate) fn run(start: Start<'_>, stop: &AtomicBool) -> io::Result<Ended> {
+pub(crate) fn run(start: ChildStart<'_>, stop: &AtomicBool) -> io::Result<ChildEnd> {
     let Some((program, args)) = start.words.split_first() else {
         return Err(io::Error::other("an empty command"));
     };
@@ -66,7 +66,7 @@ pub(crate) fn run(start: Start<'_>, stop: &AtomicBool) -> io::Result<Ended> {
     let child = command.process_group(0).spawn().map_err(|error| {
         io::Error::new(error.kind(), format!("cannot start {program}: {error}"))
     })?;
-    let mut group = Group::new(child)?;
+    let mut group = ProcessGroup::new(child)?;
     let begun = Instant::now();
     loop {
         if group.is_over()? {
@@ -74,24 +74,24 @@ pub(crate) fn run(start: Start<'_>, stop: &AtomicBool) -> io::Result<Ended> {
         }
         if stop.load(Ordering::Relaxed) {
             group.end()?;
-            return Ok(Ended::Stopped);
+            return Ok(ChildEnd::Stopped);
         }
         if start.timeout.is_some_and(|longest| begun.elapsed() >= longest) {
             group.end()?;
-            return Ok(Ended::TimedOut);
+            return Ok(ChildEnd::TimedOut);
         }
         sleep(LOOK);
     }
 }
 
 /// A child that leads a process group.
-struct Group {
+struct ProcessGroup {
     child: Child,
     pid: Pid,
     reaped: bool,
 }
 
-impl Group {
+impl ProcessGroup {
     fn new(child: Child) -> io::Result<Self> {
         let pid = Pid::from_raw(child.id() as i32)
             .ok_or_else(|| io::Error::other("the system gave out process 0"))?;
@@ -129,7 +129,7 @@ impl Group {
     }
 }
 
-impl Drop for Group {
+impl Drop for ProcessGroup {
     fn drop(&mut self) {
         if !self.reaped {
             let _ = self.reap();
@@ -137,12 +137,12 @@ impl Drop for Group {
     }
 }
 
-fn meaning(status: ExitStatus) -> Ended {
+fn meaning(status: ExitStatus) -> ChildEnd {
     match (status.code(), status.signal()) {
-        (Some(0), _) => Ended::Well,
-        (Some(code), _) => Ended::Badly(format!("exit code {code}")),
-        (None, Some(signal)) => Ended::Badly(format!("killed by signal {signal}")),
-        (None, None) => Ended::Badly("it ended in an unknown way".to_string()),
+        (Some(0), _) => ChildEnd::Well,
+        (Some(code), _) => ChildEnd::Badly(format!("exit code {code}")),
+        (None, Some(signal)) => ChildEnd::Badly(format!("killed by signal {signal}")),
+        (None, None) => ChildEnd::Badly("it ended in an unknown way".to_string()),
     }
 }
 
@@ -211,19 +211,19 @@ mod tests {
             let (words, folder) = (words(line), folder.path());
             let ends_with_us = false;
             let start =
-                Start { words: &words, folder, log: &log, out: None, timeout, ends_with_us };
+                ChildStart { words: &words, folder, log: &log, out: None, timeout, ends_with_us };
             let ended = run(start, &AtomicBool::new(stop)).expect("it starts");
             (ended, fs::read_to_string(&path).expect("a log"))
         };
-        let badly = |what: &str| Ended::Badly(what.to_string());
-        assert_eq!(go("echo a; pwd >&2; sleep 600 & exit 0", None, false).0, Ended::Well);
+        let badly = |what: &str| ChildEnd::Badly(what.to_string());
+        assert_eq!(go("echo a; pwd >&2; sleep 600 & exit 0", None, false).0, ChildEnd::Well);
         assert_eq!(go("echo a; exit 3", None, false), (badly("exit code 3"), "a\n".into()));
         assert_eq!(go("kill -9 $$", None, false).0, badly("killed by signal 9"));
-        assert_eq!(go("sleep 600", Some(50), false).0, Ended::TimedOut);
-        assert_eq!(go("sleep 600 & sleep 600", None, true).0, Ended::Stopped);
+        assert_eq!(go("sleep 600", Some(50), false).0, ChildEnd::TimedOut);
+        assert_eq!(go("sleep 600 & sleep 600", None, true).0, ChildEnd::Stopped);
         // The log can be had again each time: nobody is left who has it open.
         let log = claim_log(&path).expect("a log");
-        let start = Start {
+        let start = ChildStart {
             words: &["/no/program".to_string()],
             folder: folder.path(),
             log: &log,

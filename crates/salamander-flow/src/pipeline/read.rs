@@ -11,9 +11,9 @@ use serde_json::Value as Json;
 use super::Error;
 use super::condition::Condition;
 use super::duration;
-use super::kind::{Field, KINDS, Kind};
-use super::scope::{Names, RESERVED, hint};
-use super::spec::{Pipeline, Step, ordered};
+use super::kind::{FieldKind, KINDS, StepKind};
+use super::scope::{PipelineNames, RESERVED, hint};
+use super::spec::{Pipeline, PipelineStep, ordered};
 use super::template::{Reference, Template, mark};
 
 /// How long to wait before a second attempt, unless a step says it.
@@ -29,13 +29,13 @@ const TOP: [&str; 4] = ["name", "parameters", "parallel", "steps"];
 
 /// The text of a pipeline file.
 #[derive(Clone, Debug)]
-pub struct Source {
+pub struct PipelineText {
     file: PathBuf,
     folder: PathBuf,
     text: String,
 }
 
-impl Source {
+impl PipelineText {
     /// Reads a file.
     pub fn of_file(file: &Path) -> Result<Self, Error> {
         let text = fs::read_to_string(file).map_err(Error::io(file))?;
@@ -52,13 +52,13 @@ impl Source {
 
 impl Pipeline {
     /// Reads and checks a pipeline. `sets` are parameters as `--set` has them: `epochs=5`.
-    pub fn read(source: &Source, sets: &[String]) -> Result<Self, Error> {
+    pub fn read(source: &PipelineText, sets: &[String]) -> Result<Self, Error> {
         let file = || source.file.clone();
         read(source, sets).map_err(|error| Error::File { file: file(), error })
     }
 }
 
-fn read(source: &Source, sets: &[String]) -> Result<Pipeline, yaml::Error> {
+fn read(source: &PipelineText, sets: &[String]) -> Result<Pipeline, yaml::Error> {
     let root = yaml::parse(&mark(&source.text))?;
     known(&root, &TOP)?;
     let stem = source.file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
@@ -87,7 +87,7 @@ fn read(source: &Source, sets: &[String]) -> Result<Pipeline, yaml::Error> {
         steps.push(step(key, node).map_err(|error| error.or_at(&key.place).within(&key.name))?);
     }
     for at in 0..steps.len() {
-        let names = Names { parameters: &parameters, steps: &steps };
+        let names = PipelineNames { parameters: &parameters, steps: &steps };
         names.check(&steps[at])?;
         check_needs(&steps[at], &steps)?;
         let after = dependencies(&steps[at]);
@@ -127,7 +127,7 @@ fn parameters(node: Option<&Node>, sets: &[String]) -> Result<Json, yaml::Error>
     template.render(super::template::Quoting::Plain, &plain).map(|known| known.real)
 }
 
-fn step(key: &Key, node: &Node) -> Result<Step, yaml::Error> {
+fn step(key: &Key, node: &Node) -> Result<PipelineStep, yaml::Error> {
     name_of_step(key)?;
     let Value::Map(entries) = &node.value else {
         let kinds: Vec<&str> = KINDS.iter().map(|kind| kind.name).collect();
@@ -135,7 +135,7 @@ fn step(key: &Key, node: &Node) -> Result<Step, yaml::Error> {
         return Err(yaml::Error::at(&node.place, message));
     };
     let kind = kind_of(key, entries)?;
-    let mut step = Step {
+    let mut step = PipelineStep {
         name: key.name.clone(),
         place: key.place.clone(),
         kind,
@@ -185,9 +185,14 @@ fn name_of_step(key: &Key) -> Result<(), yaml::Error> {
 }
 
 /// What a step does is told by the one field that names a kind.
-fn kind_of(key: &Key, entries: &[(Key, Node)]) -> Result<&'static Kind, yaml::Error> {
-    let told: Vec<&'static Kind> =
-        entries.iter().filter_map(|(field, _)| Kind::named(&field.name)).collect();
+fn kind_of(key: &Key, entries: &[(Key, Node)]) -> Result<&'static StepKind, yaml::Error> {
+    let told: Vec<&'static StepKind> =
+        entries.iter().filter_map(|(field, _)| StepKind::named(&field.name)).collect();
+    // A field of one kind may be the name of another: a flow has a `split`.
+    let has_all = |kind: &StepKind| told.iter().all(|other| kind.field(other.name).is_some());
+    if let Some(kind) = told.iter().copied().find(|kind| has_all(kind)) {
+        return Ok(kind);
+    }
     match told.as_slice() {
         [kind] => Ok(kind),
         [] => {
@@ -208,10 +213,10 @@ fn kind_of(key: &Key, entries: &[(Key, Node)]) -> Result<&'static Kind, yaml::Er
     }
 }
 
-fn entry(step: &mut Step, key: &Key, node: &Node) -> Result<(), yaml::Error> {
+fn entry(step: &mut PipelineStep, key: &Key, node: &Node) -> Result<(), yaml::Error> {
     let kind = step.kind;
     match key.name.as_str() {
-        "in" => step.inputs = inputs(node)?,
+        "in" if kind.field("in").is_none() => step.inputs = inputs(node)?,
         "out" => step.outs = outs(node, kind)?,
         VALUES if kind.is_shell() => step.values = names(node)?,
         "needs" => step.needs = names(node)?,
@@ -243,17 +248,17 @@ fn entry(step: &mut Step, key: &Key, node: &Node) -> Result<(), yaml::Error> {
 }
 
 /// What is written in a field must be of its type; references are checked when all steps are known.
-fn literal(field: Field, node: &Node) -> Result<(), yaml::Error> {
+fn literal(field: FieldKind, node: &Node) -> Result<(), yaml::Error> {
     let is_text = matches!(&node.value, Value::Text(_));
     let has_reference = matches!(&node.value, Value::Text(text) if text.contains('\u{E000}'));
     let (fits, wanted) = match field {
-        Field::Number => (matches!(node.value, Value::Int(_) | Value::Float(_)), "a number"),
-        Field::Flag => (matches!(node.value, Value::Bool(_)), "true or false"),
-        Field::Sets => (matches!(node.value, Value::Map(_)), "fields: {a.b: value}"),
-        Field::Files => (is_text || matches!(node.value, Value::List(_)), "a file, or a list"),
-        Field::Experiment => (is_text, "an experiment file"),
-        Field::Model => (is_text, "a run, as in ${fit}"),
-        Field::Shell => {
+        FieldKind::Number => (matches!(node.value, Value::Int(_) | Value::Float(_)), "a number"),
+        FieldKind::Flag => (matches!(node.value, Value::Bool(_)), "true or false"),
+        FieldKind::Sets => (matches!(node.value, Value::Map(_)), "fields: {a.b: value}"),
+        FieldKind::Files => (is_text || matches!(node.value, Value::List(_)), "a file, or a list"),
+        FieldKind::Experiment => (is_text, "an experiment file"),
+        FieldKind::Model => (is_text, "a run, as in ${fit}"),
+        FieldKind::Shell => {
             let fits = match &node.value {
                 Value::List(items) => !items.is_empty(),
                 Value::Text(text) => !text.trim().is_empty(),
@@ -261,13 +266,15 @@ fn literal(field: Field, node: &Node) -> Result<(), yaml::Error> {
             };
             (fits, "a command, or a list of words")
         }
-        Field::Texts => (!matches!(node.value, Value::Map(_) | Value::Null), "a value or a list"),
-        Field::Text | Field::Checkpoint | Field::Ending(_) => {
+        FieldKind::Texts => {
+            (!matches!(node.value, Value::Map(_) | Value::Null), "a value or a list")
+        }
+        FieldKind::Text | FieldKind::Checkpoint | FieldKind::Ending(_) => {
             let scalar = !matches!(node.value, Value::Map(_) | Value::List(_) | Value::Null);
             (scalar, "a text")
         }
     };
-    match fits || (has_reference && field != Field::Sets) {
+    match fits || (has_reference && field != FieldKind::Sets) {
         true => Ok(()),
         false => Err(yaml::Error::at(&node.place, format!("write {wanted}"))),
     }
@@ -287,7 +294,7 @@ fn inputs(node: &Node) -> Result<Vec<(String, Template)>, yaml::Error> {
     }
 }
 
-fn outs(node: &Node, kind: &Kind) -> Result<Vec<(String, String)>, yaml::Error> {
+fn outs(node: &Node, kind: &StepKind) -> Result<Vec<(String, String)>, yaml::Error> {
     let named = match &node.value {
         Value::Map(entries) if kind.is_shell() => entries
             .iter()
@@ -348,7 +355,7 @@ fn known(root: &Node, names: &[&str]) -> Result<(), yaml::Error> {
     }
 }
 
-fn check_needs(step: &Step, steps: &[Step]) -> Result<(), yaml::Error> {
+fn check_needs(step: &PipelineStep, steps: &[PipelineStep]) -> Result<(), yaml::Error> {
     for name in &step.needs {
         if !steps.iter().any(|other| other.name == *name) {
             let names: Vec<&str> = steps.iter().map(|other| other.name.as_str()).collect();
@@ -360,7 +367,7 @@ fn check_needs(step: &Step, steps: &[Step]) -> Result<(), yaml::Error> {
     Ok(())
 }
 
-fn dependencies(step: &Step) -> BTreeSet<String> {
+fn dependencies(step: &PipelineStep) -> BTreeSet<String> {
     let templates = step.fields.iter().chain(&step.inputs).map(|(_, template)| template);
     let templates = templates.chain(&step.for_each);
     let named = templates.flat_map(Template::references);

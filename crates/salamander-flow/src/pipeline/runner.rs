@@ -11,10 +11,10 @@ use serde::Serialize;
 use serde_json::{Value as Json, json};
 
 use super::Error;
-use super::execute::{Failure, execute};
-use super::planner::{Decision, Due, Outcome, Progress, Status, look};
+use super::execute::{StepFailure, execute};
+use super::planner::{Decision, Due, PipelineProgress, Status, StepOutcome, look};
 use super::spec::Pipeline;
-use super::store::{Manifest, Store};
+use super::store::{ArtifactManifest, ArtifactStore};
 
 /// Steps at a time, unless the file or the command line says it.
 const PARALLEL: usize = 2;
@@ -34,7 +34,7 @@ pub struct Options<'a> {
 
 /// What happens on the way, for who watches.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Event {
+pub enum PipelineEvent {
     /// A step begins, for a reason.
     Begins(String, String),
     /// A step has run, in so many seconds.
@@ -52,7 +52,7 @@ pub enum Event {
 /// How a run ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum State {
+pub enum PipelineState {
     /// Every step is done or was left out by its condition.
     Completed,
     /// At least one has failed.
@@ -85,9 +85,9 @@ pub struct StepReport {
 
 /// The end of a run.
 #[derive(Clone, Debug, Serialize)]
-pub struct Summary {
+pub struct PipelineSummary {
     /// How it ended.
-    pub state: State,
+    pub state: PipelineState,
     /// What became of each step.
     pub steps: Vec<StepReport>,
 }
@@ -95,10 +95,10 @@ pub struct Summary {
 /// Runs a pipeline in a folder that was claimed.
 pub fn run(
     pipeline: &Pipeline,
-    store: &Store,
+    store: &ArtifactStore,
     options: Options<'_>,
-    tell: &mut dyn FnMut(Event),
-) -> Result<Summary, Error> {
+    tell: &mut dyn FnMut(PipelineEvent),
+) -> Result<PipelineSummary, Error> {
     if let Some(only) = options.only {
         let name = only.split('[').next().unwrap_or(only);
         if pipeline.step(name).is_none() {
@@ -113,7 +113,10 @@ pub fn run(
         store,
         options,
         parallel,
-        progress: Progress { only: options.only.map(str::to_string), ..Progress::default() },
+        progress: PipelineProgress {
+            only: options.only.map(str::to_string),
+            ..PipelineProgress::default()
+        },
         told: BTreeMap::new(),
         tell,
     };
@@ -130,28 +133,28 @@ pub fn run(
 }
 
 /// What a thread has to say about a step.
-enum Message {
+enum StepMessage {
     Note(String),
-    Ended(Box<Result<Manifest, Failure>>),
+    Ended(Box<Result<ArtifactManifest, StepFailure>>),
 }
 
 struct Running<'a> {
     pipeline: &'a Pipeline,
-    store: &'a Store,
+    store: &'a ArtifactStore,
     options: Options<'a>,
     parallel: usize,
-    progress: Progress,
+    progress: PipelineProgress,
     /// What became of instances, with the reasons that they had.
     told: BTreeMap<String, StepReport>,
-    tell: &'a mut dyn FnMut(Event),
+    tell: &'a mut dyn FnMut(PipelineEvent),
 }
 
 impl<'a> Running<'a> {
     fn drive<'scope>(
         &mut self,
         scope: &'scope Scope<'scope, '_>,
-        sender: &Sender<(Box<Due>, Message)>,
-        receiver: &Receiver<(Box<Due>, Message)>,
+        sender: &Sender<(Box<Due>, StepMessage)>,
+        receiver: &Receiver<(Box<Due>, StepMessage)>,
     ) -> Result<(), Error>
     where
         'a: 'scope,
@@ -164,10 +167,10 @@ impl<'a> Running<'a> {
             }
             // Steps see the wish to stop themselves.
             match receiver.recv_timeout(LOOK) {
-                Ok((due, Message::Note(text))) => {
-                    (self.tell)(Event::Note(due.instance.clone(), text));
+                Ok((due, StepMessage::Note(text))) => {
+                    (self.tell)(PipelineEvent::Note(due.instance.clone(), text));
                 }
-                Ok((due, Message::Ended(ended))) => {
+                Ok((due, StepMessage::Ended(ended))) => {
                     running -= 1;
                     self.ended(&due, *ended)?;
                 }
@@ -180,7 +183,7 @@ impl<'a> Running<'a> {
     fn advance<'scope>(
         &mut self,
         scope: &'scope Scope<'scope, '_>,
-        sender: &Sender<(Box<Due>, Message)>,
+        sender: &Sender<(Box<Due>, StepMessage)>,
         running: &mut usize,
     ) -> Result<bool, Error>
     where
@@ -195,29 +198,29 @@ impl<'a> Running<'a> {
                     let path = self.store.layout().steps();
                     self.store.note(&instance, &components).map_err(Error::io(&path))?;
                     if meant {
-                        (self.tell)(Event::Unchanged(instance.clone()));
+                        (self.tell)(PipelineEvent::Unchanged(instance.clone()));
                         self.report(&instance, "unchanged", why, Some(&manifest));
                     }
-                    self.progress.outcomes.insert(instance, Outcome::Done(manifest));
+                    self.progress.outcomes.insert(instance, StepOutcome::Done(manifest));
                     changed = true;
                 }
                 Decision::Refused => {
                     if meant {
-                        (self.tell)(Event::Failed(instance.clone(), why.clone()));
+                        (self.tell)(PipelineEvent::Failed(instance.clone(), why.clone()));
                         self.report(&instance, "failed", why, None);
                     }
-                    self.progress.outcomes.insert(instance, Outcome::Failed);
+                    self.progress.outcomes.insert(instance, StepOutcome::Failed);
                     changed = true;
                 }
                 Decision::Skip if meant && !self.told.contains_key(&instance) => {
-                    (self.tell)(Event::Skipped(instance.clone(), why.clone()));
+                    (self.tell)(PipelineEvent::Skipped(instance.clone(), why.clone()));
                     self.report(&instance, "skipped", why, None);
                 }
                 Decision::Blocked if meant => self.report(&instance, "blocked", why, None),
                 Decision::Run(due) if meant && *running < self.parallel && !self.stops() => {
-                    (self.tell)(Event::Begins(instance.clone(), why.clone()));
+                    (self.tell)(PipelineEvent::Begins(instance.clone(), why.clone()));
                     self.report(&instance, "stopped", why, None);
-                    self.progress.outcomes.insert(instance, Outcome::Running(due.key.clone()));
+                    self.progress.outcomes.insert(instance, StepOutcome::Running(due.key.clone()));
                     *running += 1;
                     self.start(scope, due, sender.clone());
                 }
@@ -231,7 +234,7 @@ impl<'a> Running<'a> {
         &self,
         scope: &'scope Scope<'scope, '_>,
         due: Box<Due>,
-        sender: Sender<(Box<Due>, Message)>,
+        sender: Sender<(Box<Due>, StepMessage)>,
     ) where
         'a: 'scope,
     {
@@ -239,35 +242,39 @@ impl<'a> Running<'a> {
         scope.spawn(move || {
             let note = |text| {
                 // The loop outlives its threads.
-                let _ = sender.send((due.clone(), Message::Note(text)));
+                let _ = sender.send((due.clone(), StepMessage::Note(text)));
             };
             let ended = execute(pipeline, store, &due, stop, &note);
-            let _ = sender.send((due.clone(), Message::Ended(Box::new(ended))));
+            let _ = sender.send((due.clone(), StepMessage::Ended(Box::new(ended))));
         });
     }
 
-    fn ended(&mut self, due: &Due, ended: Result<Manifest, Failure>) -> Result<(), Error> {
+    fn ended(
+        &mut self,
+        due: &Due,
+        ended: Result<ArtifactManifest, StepFailure>,
+    ) -> Result<(), Error> {
         let instance = due.instance.clone();
         let why = self.told.get(&instance).map(|told| told.why.clone()).unwrap_or_default();
         let outcome = match ended {
             Ok(manifest) => {
                 let path = self.store.layout().steps();
                 self.store.note(&instance, &due.components).map_err(Error::io(&path))?;
-                (self.tell)(Event::Done(instance.clone(), manifest.seconds));
+                (self.tell)(PipelineEvent::Done(instance.clone(), manifest.seconds));
                 self.report(&instance, "done", why, Some(&manifest));
-                Outcome::Done(Box::new(manifest))
+                StepOutcome::Done(Box::new(manifest))
             }
-            Err(Failure::Failed { why, attempts }) => {
-                (self.tell)(Event::Failed(instance.clone(), why.clone()));
+            Err(StepFailure::Failed { why, attempts }) => {
+                (self.tell)(PipelineEvent::Failed(instance.clone(), why.clone()));
                 self.report(&instance, "failed", why, None);
                 if let Some(told) = self.told.get_mut(&instance) {
                     told.attempts = Some(attempts);
                 }
-                Outcome::Failed
+                StepOutcome::Failed
             }
-            Err(Failure::Stopped) => {
+            Err(StepFailure::Stopped) => {
                 self.report(&instance, "stopped", why, None);
-                Outcome::Failed
+                StepOutcome::Failed
             }
         };
         self.progress.outcomes.insert(instance, outcome);
@@ -288,7 +295,13 @@ impl<'a> Running<'a> {
         self.options.stop.load(Ordering::Relaxed)
     }
 
-    fn report(&mut self, name: &str, state: &'static str, why: String, left: Option<&Manifest>) {
+    fn report(
+        &mut self,
+        name: &str,
+        state: &'static str,
+        why: String,
+        left: Option<&ArtifactManifest>,
+    ) {
         let ran = state == "done";
         let outputs = left.map(|manifest| {
             let mut all = serde_json::Map::new();
@@ -311,7 +324,7 @@ impl<'a> Running<'a> {
     }
 
     /// Reports in the order of the steps.
-    fn summary(&self) -> Summary {
+    fn summary(&self) -> PipelineSummary {
         let order = |report: &StepReport| {
             let (step, number) = report.name.split_once('[').unwrap_or((&report.name, "0]"));
             let at = self.pipeline.steps.iter().position(|other| other.name == step);
@@ -321,10 +334,10 @@ impl<'a> Running<'a> {
         steps.sort_by_key(order);
         let failed = steps.iter().any(|step| step.state == "failed");
         let state = match (failed, self.stops()) {
-            (true, _) => State::Failed,
-            (false, true) => State::Interrupted,
-            (false, false) => State::Completed,
+            (true, _) => PipelineState::Failed,
+            (false, true) => PipelineState::Interrupted,
+            (false, false) => PipelineState::Completed,
         };
-        Summary { state, steps }
+        PipelineSummary { state, steps }
     }
 }

@@ -4,8 +4,8 @@ use salamander_core::yaml::{Error, nearest};
 use serde_json::Value as Json;
 
 use super::condition::{Comparison, Condition, Operand};
-use super::kind::{Field, Leaves};
-use super::spec::Step;
+use super::kind::{FieldKind, Leaves};
+use super::spec::PipelineStep;
 use super::template::{Piece, Reference, Template};
 
 /// Names that are not steps.
@@ -47,14 +47,14 @@ impl Type {
 }
 
 /// Everything that a file names.
-pub(crate) struct Names<'a> {
+pub(crate) struct PipelineNames<'a> {
     pub(crate) parameters: &'a Json,
-    pub(crate) steps: &'a [Step],
+    pub(crate) steps: &'a [PipelineStep],
 }
 
-impl Names<'_> {
+impl PipelineNames<'_> {
     /// Checks every reference of a step, and what fields hold.
-    pub(crate) fn check(&self, step: &Step) -> Result<(), Error> {
+    pub(crate) fn check(&self, step: &PipelineStep) -> Result<(), Error> {
         for (name, template) in &step.fields {
             let check = self.field(step, name, template);
             check.map_err(|error| error.within(name).within(&step.name))?;
@@ -74,20 +74,23 @@ impl Names<'_> {
         Ok(())
     }
 
-    fn field(&self, step: &Step, name: &str, template: &Template) -> Result<(), Error> {
+    fn field(&self, step: &PipelineStep, name: &str, template: &Template) -> Result<(), Error> {
         match step.kind.field(name) {
-            Some(Field::Files | Field::Model | Field::Experiment) => self.files(step, template),
+            Some(FieldKind::Files | FieldKind::Model | FieldKind::Experiment) => {
+                self.files(step, template)
+            }
             Some(field) => {
                 for reference in template.references() {
                     let found = self.type_of(step, reference)?;
                     let alone = matches!(template, Template::Text(pieces) if pieces.len() == 1);
                     let fits = match field {
-                        Field::Number => matches!(found, Type::Number | Type::Any),
-                        Field::Flag => matches!(found, Type::Bool | Type::Any),
+                        FieldKind::Number => matches!(found, Type::Number | Type::Any),
+                        FieldKind::Flag => matches!(found, Type::Bool | Type::Any),
                         _ => true,
                     };
                     if alone && !fits {
-                        let wanted = if field == Field::Number { Type::Number } else { Type::Bool };
+                        let wanted =
+                            if field == FieldKind::Number { Type::Number } else { Type::Bool };
                         let message = format!("is {}, not {}", found.name(), wanted.name());
                         return Err(reference.wrong(&message));
                     }
@@ -99,7 +102,7 @@ impl Names<'_> {
     }
 
     /// Numbers are no files, unless they are a part of a name.
-    fn files(&self, step: &Step, template: &Template) -> Result<(), Error> {
+    fn files(&self, step: &PipelineStep, template: &Template) -> Result<(), Error> {
         for reference in template.references() {
             let found = self.type_of(step, reference)?;
             let alone = match template {
@@ -113,7 +116,7 @@ impl Names<'_> {
         Ok(())
     }
 
-    fn for_each(&self, step: &Step, template: &Template) -> Result<(), Error> {
+    fn for_each(&self, step: &PipelineStep, template: &Template) -> Result<(), Error> {
         for reference in template.references() {
             if reference.head() == "item" {
                 return Err(reference.wrong("is known only when the list is"));
@@ -127,7 +130,7 @@ impl Names<'_> {
         Ok(())
     }
 
-    fn condition(&self, step: &Step, condition: &Condition) -> Result<(), Error> {
+    fn condition(&self, step: &PipelineStep, condition: &Condition) -> Result<(), Error> {
         match condition {
             Condition::Holds(Operand::Reference(reference)) => {
                 match self.type_of(step, reference)? {
@@ -149,7 +152,12 @@ impl Names<'_> {
         }
     }
 
-    fn operand(&self, step: &Step, operand: &Operand, how: Comparison) -> Result<(), Error> {
+    fn operand(
+        &self,
+        step: &PipelineStep,
+        operand: &Operand,
+        how: Comparison,
+    ) -> Result<(), Error> {
         let Operand::Reference(reference) = operand else { return Ok(()) };
         let found = self.type_of(step, reference)?;
         match found {
@@ -164,7 +172,11 @@ impl Names<'_> {
     }
 
     /// The type of what a reference of a step names.
-    pub(crate) fn type_of(&self, step: &Step, reference: &Reference) -> Result<Type, Error> {
+    pub(crate) fn type_of(
+        &self,
+        step: &PipelineStep,
+        reference: &Reference,
+    ) -> Result<Type, Error> {
         let rest = &reference.path[1..];
         let named = |names: Vec<&str>| unknown(reference, rest.first(), &names);
         match reference.head() {
@@ -235,7 +247,7 @@ pub(crate) fn parameter<'a>(
     Ok(value)
 }
 
-fn output_type(step: &Step, reference: &Reference) -> Result<Type, Error> {
+fn output_type(step: &PipelineStep, reference: &Reference) -> Result<Type, Error> {
     let Some(name) = reference.path.get(1) else {
         return match step.main_output() {
             Some(_) => Ok(Type::File),
@@ -274,7 +286,7 @@ fn output_type(step: &Step, reference: &Reference) -> Result<Type, Error> {
     }
 }
 
-fn output_names(step: &Step) -> Vec<&str> {
+fn output_names(step: &PipelineStep) -> Vec<&str> {
     let outs = step.outs.iter().map(|(name, _)| name.as_str());
     let values = step.values.iter().map(String::as_str);
     outs.chain(values).chain(step.kind.outputs.iter().map(|(name, _)| *name)).collect()

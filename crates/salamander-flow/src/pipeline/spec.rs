@@ -8,7 +8,7 @@ use salamander_core::yaml::{Error, SourcePosition};
 use serde_json::Value as Json;
 
 use super::condition::Condition;
-use super::kind::{Kind, Leaves};
+use super::kind::{Leaves, StepKind};
 use super::template::Template;
 
 /// A pipeline.
@@ -21,15 +21,15 @@ pub struct Pipeline {
     pub(crate) parameters: Json,
     pub(crate) parallel: Option<usize>,
     /// In an order in which each comes after what it needs.
-    pub(crate) steps: Vec<Step>,
+    pub(crate) steps: Vec<PipelineStep>,
 }
 
 /// A step.
 #[derive(Debug)]
-pub struct Step {
+pub struct PipelineStep {
     pub(crate) name: String,
     pub(crate) place: SourcePosition,
-    pub(crate) kind: &'static Kind,
+    pub(crate) kind: &'static StepKind,
     /// By name, the one that tells the kind first.
     pub(crate) fields: Vec<(String, Template)>,
     pub(crate) inputs: Vec<(String, Template)>,
@@ -64,12 +64,12 @@ impl Pipeline {
     }
 
     /// Its steps, each after those that it needs.
-    pub fn steps(&self) -> &[Step] {
+    pub fn steps(&self) -> &[PipelineStep] {
         &self.steps
     }
 
     /// A step by its name.
-    pub fn step(&self, name: &str) -> Option<&Step> {
+    pub fn step(&self, name: &str) -> Option<&PipelineStep> {
         self.steps.iter().find(|step| step.name == name)
     }
 
@@ -79,14 +79,14 @@ impl Pipeline {
     }
 }
 
-impl Step {
+impl PipelineStep {
     /// Its name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
     /// What it does.
-    pub fn kind(&self) -> &'static Kind {
+    pub fn kind(&self) -> &'static StepKind {
         self.kind
     }
 
@@ -120,8 +120,8 @@ impl Step {
 }
 
 /// Puts each step after those that it needs, otherwise in the order of the file.
-pub(crate) fn ordered(mut steps: Vec<Step>) -> Result<Vec<Step>, Error> {
-    let mut ordered: Vec<Step> = Vec::with_capacity(steps.len());
+pub(crate) fn ordered(mut steps: Vec<PipelineStep>) -> Result<Vec<PipelineStep>, Error> {
+    let mut ordered: Vec<PipelineStep> = Vec::with_capacity(steps.len());
     while !steps.is_empty() {
         let is_done = |name: &String| ordered.iter().any(|step| step.name == *name);
         let Some(at) = steps.iter().position(|step| step.after.iter().all(is_done)) else {
@@ -133,8 +133,8 @@ pub(crate) fn ordered(mut steps: Vec<Step>) -> Result<Vec<Step>, Error> {
 }
 
 /// Names the steps that wait for each other.
-fn circle(steps: &[Step]) -> Error {
-    let mut path: Vec<&Step> = vec![&steps[0]];
+fn circle(steps: &[PipelineStep]) -> Error {
+    let mut path: Vec<&PipelineStep> = vec![&steps[0]];
     loop {
         let last = path[path.len() - 1];
         // Each of these waits for another of these, or it would have been taken.

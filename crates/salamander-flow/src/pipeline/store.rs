@@ -38,18 +38,18 @@ pub enum Artifact {
     /// Something that is not what it was.
     Damaged(String),
     /// All that the step has left.
-    Whole(Box<Manifest>),
+    Whole(Box<ArtifactManifest>),
 }
 
 /// What an artifact says of itself; written last.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Manifest {
+pub struct ArtifactManifest {
     /// Its name.
     pub key: Key,
     /// The step that made it.
     pub step: String,
     /// Files and folders by name.
-    pub outputs: BTreeMap<String, Output>,
+    pub outputs: BTreeMap<String, StepOutput>,
     /// Values by name.
     pub values: BTreeMap<String, Json>,
     /// The hash of each file that must stay as it is, by its place in the artifact.
@@ -65,7 +65,7 @@ pub struct Manifest {
 
 /// A file or folder that a step left.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Output {
+pub struct StepOutput {
     /// Its place in the artifact.
     pub path: String,
     /// The hash of its content.
@@ -74,7 +74,7 @@ pub struct Output {
 
 /// The folder of a pipeline.
 #[derive(Debug)]
-pub struct Store {
+pub struct ArtifactStore {
     layout: PipelineLayout,
     digester: Digester,
     program: OnceLock<Result<(PathBuf, String), String>>,
@@ -82,7 +82,7 @@ pub struct Store {
     lock: Option<File>,
 }
 
-impl Store {
+impl ArtifactStore {
     /// A folder that need not be there; nothing is written to it.
     pub fn open(folder: &Path, remote: Remote) -> Result<Self, Error> {
         let folder = std::path::absolute(folder).map_err(Error::io(folder))?;
@@ -145,7 +145,7 @@ impl Store {
     }
 
     /// Makes what lies in a step's folder an artifact: whole, or not at all.
-    pub(crate) fn commit(&self, manifest: &mut Manifest) -> io::Result<()> {
+    pub(crate) fn commit(&self, manifest: &mut ArtifactManifest) -> io::Result<()> {
         let (from, to) = (self.folder(&manifest.key), self.artifact_folder(&manifest.key));
         for file in manifest.files.keys() {
             File::open(from.join(file))?.sync_all()?;
@@ -178,9 +178,9 @@ impl Store {
         self.layout.steps().join(format!("{}.json", file_name(instance)))
     }
 
-    fn read_manifest(&self, folder: &Path, key: &Key) -> Result<Manifest, String> {
+    fn read_manifest(&self, folder: &Path, key: &Key) -> Result<ArtifactManifest, String> {
         let bytes = fs::read(folder.join(MANIFEST)).map_err(|e| format!("{MANIFEST}: {e}"))?;
-        let mut manifest: Manifest =
+        let mut manifest: ArtifactManifest =
             serde_json::from_slice(&bytes).map_err(|e| format!("{MANIFEST}: {e}"))?;
         if manifest.key != *key {
             return Err(format!("{MANIFEST} is of another artifact"));
@@ -197,7 +197,7 @@ impl Store {
     }
 }
 
-impl World for Store {
+impl World for ArtifactStore {
     fn digest(&self, place: &str) -> Result<String, String> {
         if place.contains("://") { (self.remote)(place) } else { self.digester.place(place) }
     }

@@ -1,6 +1,8 @@
 //! Who may do what: everybody on this machine where there is no login, or else the user of a token by their role.
 
 use std::collections::HashMap;
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -9,10 +11,11 @@ use axum::http::{HeaderMap, Method, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
+use super::attempts::LoginAttempts;
 use crate::Error;
 use crate::hub::now;
 use crate::store::Store;
-use crate::store::users::{Role, User};
+use crate::store::users::{User, UserRole};
 
 /// How long a token is believed without being looked at again; argon2 is slow on purpose.
 const BELIEVED: Duration = Duration::from_secs(30);
@@ -34,7 +37,13 @@ pub struct Guard {
     store: Store,
     /// By the hash of a token.
     believed: Mutex<HashMap<[u8; 32], Believed>>,
+    attempts: LoginAttempts,
+    failed: AtomicU64,
 }
+
+/// Where a request comes from; behind a proxy, as that says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PeerAddress(pub IpAddr);
 
 /// A token that was looked at.
 struct Believed {
@@ -53,11 +62,17 @@ impl Believed {
 impl Guard {
     /// For a store whose users may come in.
     pub fn new(access: Access, store: Store) -> Self {
-        Self { access, store, believed: Mutex::default() }
+        let (believed, attempts) = (Mutex::default(), LoginAttempts::default());
+        Self { access, store, believed, attempts, failed: AtomicU64::new(0) }
+    }
+
+    /// Wrong tokens so far.
+    pub(super) fn failed_logins(&self) -> u64 {
+        self.failed.load(Ordering::Relaxed)
     }
 
     /// Whose token this is, at a time in milliseconds since 1970.
-    fn user(&self, token: &str, now: i64) -> Result<User, Error> {
+    fn user(&self, token: &str, from: IpAddr, now: i64) -> Result<User, Error> {
         let key = *blake3::hash(token.as_bytes()).as_bytes();
         {
             let believed = self.believed.lock().unwrap_or_else(PoisonError::into_inner);
@@ -65,8 +80,15 @@ impl Guard {
                 return Ok(known.user.clone());
             }
         }
-        let wrong = || Error::Unauthorized("this token is nobody's, or it has expired".to_string());
-        let (user, expires) = self.store.login(token, now)?.ok_or_else(wrong)?;
+        if let Some(wait) = self.attempts.wait(from, now) {
+            return Err(Error::TooManyLogins { seconds: wait / 1000 + 1 });
+        }
+        let Some((user, expires)) = self.store.login(token, now)? else {
+            self.attempts.failed(from, now);
+            self.failed.fetch_add(1, Ordering::Relaxed);
+            let reason = "this token is nobody's, or it has expired".to_string();
+            return Err(Error::Unauthorized(reason));
+        };
         let mut believed = self.believed.lock().unwrap_or_else(PoisonError::into_inner);
         if believed.len() >= REMEMBERED {
             believed.clear();
@@ -85,11 +107,13 @@ pub(super) async fn check(
 ) -> Response {
     let user = match guard.access {
         Access::Open => same_machine(request.headers())
-            .map(|()| User { name: String::new(), role: Role::Admin }),
+            .map(|()| User { name: String::new(), role: UserRole::Admin }),
         Access::Tokens => match token(request.headers()) {
             Some(token) => {
                 let guard = Arc::clone(&guard);
-                let asked = tokio::task::spawn_blocking(move || guard.user(&token, now()));
+                let from = request.extensions().get::<PeerAddress>();
+                let from = from.map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |peer| peer.0);
+                let asked = tokio::task::spawn_blocking(move || guard.user(&token, from, now()));
                 asked.await.unwrap_or(Err(Error::Closed))
             }
             None => Err(Error::Unauthorized(
@@ -100,7 +124,7 @@ pub(super) async fn check(
     };
     let reads = matches!(*request.method(), Method::GET | Method::HEAD);
     match user {
-        Ok(user) if !reads && user.role < Role::Editor => {
+        Ok(user) if !reads && user.role < UserRole::Editor => {
             let reason = format!("{} may look, and change nothing", user.name);
             Error::Forbidden(reason).into_response()
         }
@@ -139,16 +163,38 @@ fn same_machine(headers: &HeaderMap) -> Result<(), Error> {
 mod tests {
     use super::*;
 
+    const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+
+    #[test]
+    fn who_guesses_tokens_is_slowed_and_whoever_is_in_stays_in() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let store = Store::open(&folder.path().join("hub.sqlite")).expect("made");
+        store.set_user("ada", UserRole::Viewer, 0).expect("made");
+        let token = store.new_token("ada", 0, None).expect("made");
+        let guard = Guard::new(Access::Tokens, store);
+        guard.user(&token, HERE, 0).expect("good");
+        for _ in 0..10 {
+            assert!(matches!(guard.user("slm_a_b", HERE, 0), Err(Error::Unauthorized(_))));
+        }
+        let refused = guard.user("slm_a_b", HERE, 1).expect_err("too many");
+        assert_eq!(refused.status(), 429);
+        assert!(refused.to_string().contains("try again in 60 s"), "{refused}");
+        assert_eq!(guard.user(&token, HERE, 2).expect("known").name, "ada");
+        let elsewhere = IpAddr::from([10, 0, 0, 1]);
+        assert!(matches!(guard.user("slm_a_b", elsewhere, 3), Err(Error::Unauthorized(_))));
+        assert_eq!(guard.failed_logins(), 11);
+    }
+
     #[test]
     fn a_token_that_was_believed_is_refused_when_it_expires() {
         let folder = tempfile::tempdir().expect("a folder");
         let store = Store::open(&folder.path().join("hub.sqlite")).expect("made");
-        store.set_user("ada", Role::Viewer, 0).expect("made");
+        store.set_user("ada", UserRole::Viewer, 0).expect("made");
         let token = store.new_token("ada", 0, Some(100)).expect("made");
         let guard = Guard::new(Access::Tokens, store);
         for time in [0, 99] {
-            assert_eq!(guard.user(&token, time).expect("good").name, "ada");
+            assert_eq!(guard.user(&token, HERE, time).expect("good").name, "ada");
         }
-        assert!(matches!(guard.user(&token, 100), Err(Error::Unauthorized(_))));
+        assert!(matches!(guard.user(&token, HERE, 100), Err(Error::Unauthorized(_))));
     }
 }

@@ -50,7 +50,7 @@ pub(super) async fn follow_logs(
     Params(query): Params<LogQuery>,
 ) -> Response {
     let permit = match (permit(&api), id.parse::<RunId>()) {
-        (Ok(permit), Ok(run)) => Follower {
+        (Ok(permit), Ok(run)) => LogFollower {
             commits: api.hub.store().commits(),
             run,
             query,
@@ -67,7 +67,7 @@ pub(super) async fn follow_logs(
     }))
 }
 
-struct Follower {
+struct LogFollower {
     commits: Receiver<Commit>,
     run: RunId,
     query: LogQuery,
@@ -77,7 +77,7 @@ struct Follower {
     _permit: OwnedSemaphorePermit,
 }
 
-impl Follower {
+impl LogFollower {
     async fn next(&mut self) -> Option<Event> {
         loop {
             if let Some(event) = self.waiting.pop() {

@@ -3,13 +3,17 @@
 //! # Layout
 //! - [`router`]: all routes, to which others may add theirs; `reply`: errors, ETags, parameters
 //! - `openapi`: the API's own description; `figures`: for Prometheus; `files`: of checkpoints
-//! - `read`: everything that is looked at; `events`: what is followed; `write`: what is changed; `access`: by whom
-//! - `upkeep`: what goes, budgets, webhooks; `remote`: runs of other machines
+//! - `read`: everything that is looked at, `look`: what such routes have in common; `events`: what is followed
+//! - `write`: what is changed; `access`: by whom, `attempts`: who only guesses
+//! - `upkeep`: what goes, budgets, webhooks; `remote`: runs of other machines; `live`: what is being done right now
 
 mod access;
+mod attempts;
 mod events;
 mod figures;
 mod files;
+mod live;
+mod look;
 mod openapi;
 mod read;
 mod remote;
@@ -27,8 +31,9 @@ use tokio::sync::Semaphore;
 
 use crate::create::Programs;
 use crate::hub::Hub;
-pub use access::{Access, Guard};
+pub use access::{Access, Guard, PeerAddress};
 pub use files::CheckpointFile;
+use look::look;
 pub use read::RunCurves;
 pub use upkeep::{Lineage, SourceCheckpoint, Webhooks};
 
@@ -46,6 +51,8 @@ pub struct Api {
     pub guard: Arc<Guard>,
     /// What experiments may be started with.
     pub programs: Arc<Programs>,
+    /// Slots of this machine; none: nothing is started here.
+    pub slots: Option<u32>,
     streams: Arc<Semaphore>,
 }
 
@@ -53,47 +60,61 @@ impl Api {
     /// For a hub.
     pub fn new(hub: Hub, guard: Guard, programs: Arc<Programs>) -> Self {
         let streams = Arc::new(Semaphore::new(STREAMS));
-        Self { hub, guard: Arc::new(guard), programs, streams }
+        Self { hub, guard: Arc::new(guard), programs, slots: None, streams }
+    }
+
+    /// For a hub that starts experiments in so many slots.
+    #[must_use]
+    pub fn with_slots(mut self, slots: u32) -> Self {
+        self.slots = Some(slots);
+        self
     }
 }
 
 /// All routes of the API. More may be merged into it: `guarded` puts them behind the same login.
 pub fn router(api: &Api) -> Router {
     let read = Router::new()
-        .route("/api/v1/experiments", get(read::experiments).post(write::create))
+        .route("/api/v1/experiments", look(read::experiments).post(write::create))
         .route(
             "/api/v1/experiments/{id}",
-            get(read::experiment).patch(write::change_experiment).delete(write::delete_experiment),
+            look(read::experiment).patch(write::change_experiment).delete(write::delete_experiment),
         )
         .route("/api/v1/experiments/{id}/{action}", post(write::act))
         .route("/api/v1/experiments/{id}/gc", post(upkeep::collect))
         .route("/api/v1/experiments/{id}/lineage", get(upkeep::lineage))
-        .route("/api/v1/experiments/{id}/config", get(read::config))
-        .route("/api/v1/experiments/{id}/checkpoints", get(read::experiment_checkpoints))
-        .route("/api/v1/experiments/{id}/logs", get(read::experiment_logs))
-        .route("/api/v1/runs", get(read::runs))
-        .route("/api/v1/runs/{id}", get(read::run))
+        .route("/api/v1/experiments/{id}/config", look(read::config))
+        .route("/api/v1/experiments/{id}/checkpoints", look(read::experiment_checkpoints))
+        .route("/api/v1/experiments/{id}/logs", look(read::experiment_logs))
+        .route("/api/v1/runs", look(read::runs))
+        .route("/api/v1/runs/{id}", look(read::run))
         .route("/api/v1/runs/{id}/kill", post(upkeep::kill_run))
+        .route("/api/v1/runs/{id}/scale", post(live::scale))
+        .route("/api/v1/runs/{id}/members", get(live::members))
+        .route("/api/v1/runs/{id}/profile", get(live::profile))
+        .route("/api/v1/cluster", get(live::cluster))
         .route("/api/v1/experiments/{id}/usage", get(upkeep::usage).put(upkeep::allow))
         .route("/api/v1/remote-runs", post(remote::begin))
         .route("/api/v1/remote-runs/{uid}/files", put(remote::write))
         .route("/api/v1/remote-runs/{uid}/alive", post(remote::hear))
         .route("/api/v1/webhooks", get(upkeep::webhooks).post(upkeep::add_webhook))
         .route("/api/v1/webhooks/{id}", delete(upkeep::remove_webhook))
-        .route("/api/v1/runs/{id}/summary", get(read::summary))
-        .route("/api/v1/runs/{id}/metrics", get(read::metrics))
-        .route("/api/v1/runs/{id}/curves", get(read::run_curves))
-        .route("/api/v1/runs/{id}/validations", get(read::validations))
-        .route("/api/v1/runs/{id}/checkpoints", get(read::checkpoints))
-        .route("/api/v1/runs/{id}/checkpoints/{name}", get(read::checkpoint).delete(files::delete))
+        .route("/api/v1/runs/{id}/summary", look(read::summary))
+        .route("/api/v1/runs/{id}/metrics", look(read::metrics))
+        .route("/api/v1/runs/{id}/curves", look(read::run_curves))
+        .route("/api/v1/runs/{id}/validations", look(read::validations))
+        .route("/api/v1/runs/{id}/checkpoints", look(read::checkpoints))
+        .route("/api/v1/runs/{id}/checkpoints/{name}", look(read::checkpoint).delete(files::delete))
         .route("/api/v1/runs/{id}/checkpoints/{name}/files", get(files::list))
         .route("/api/v1/runs/{id}/checkpoints/{name}/files/{*path}", get(files::send))
-        .route("/api/v1/runs/{id}/logs", get(read::run_logs))
+        .route("/api/v1/runs/{id}/logs", look(read::run_logs))
         .route("/api/v1/runs/{id}/logs/follow", get(events::follow_logs))
-        .route("/api/v1/curves", get(read::curves))
-        .route("/api/v1/logs", get(read::search_logs))
-        .route("/api/v1/models", get(read::models).post(write::create_model))
-        .route("/api/v1/models/{name}", get(read::model).delete(write::delete_model))
+        .route("/api/v1/curves", look(read::curves))
+        .route("/api/v1/logs", look(read::search_logs))
+        .route("/api/v1/models", look(read::models).post(write::create_model))
+        .route(
+            "/api/v1/models/{name}",
+            look(read::model).patch(write::move_model).delete(write::delete_model),
+        )
         .route("/api/v1/models/{name}/versions", post(write::register))
         .route("/api/v1/models/{name}/versions/{version}", delete(write::delete_version))
         .route("/api/v1/models/{name}/aliases", post(write::alias))

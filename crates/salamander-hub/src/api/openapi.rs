@@ -10,7 +10,8 @@ struct Route {
     method: &'static str,
     path: &'static str,
     about: &'static str,
-    query: &'static [Parameter],
+    /// In parts, which several routes share.
+    query: &'static [&'static [Parameter]],
     /// The schema of its body, if it has one.
     body: Option<&'static str>,
     /// The schema of its answer.
@@ -30,26 +31,20 @@ const fn post(
     Route { method: "post", path, about, query: &[], body: Some(body), answer }
 }
 
-const LIST: &[Parameter] = &[
+/// Parameters of lists, of lists of runs, and of curves.
+const PAGE: &[Parameter] = &[
     ("limit", "integer", "Rows of a page, 50 unless told otherwise, 1000 at most."),
     ("cursor", "string", "The `next` of the page before."),
-    ("sort", "string", "A field; `-` in front: the largest first."),
     ("state", "string", "Only these states, with commas between."),
     ("label", "string", "Only with this label."),
     ("model", "string", "Only of this model."),
     ("name", "string", "Only with this in the name."),
     ("archived", "boolean", "Archived ones as well."),
 ];
-const RUN_LIST: &[Parameter] = &[
-    ("limit", "integer", "Rows of a page, 50 unless told otherwise, 1000 at most."),
-    ("cursor", "string", "The `next` of the page before."),
+const SORT: &[Parameter] = &[("sort", "string", "A field; `-` in front: the largest first.")];
+const OF_RUNS: &[Parameter] = &[
     ("sort", "string", "A field, `metric:NAME` or `hparam:a.b`; `-` in front: the largest first."),
-    ("state", "string", "Only these states, with commas between."),
-    ("label", "string", "Only with this label."),
-    ("model", "string", "Only of this model."),
-    ("name", "string", "Only with this in the name."),
     ("experiment", "integer", "Only trials of this experiment."),
-    ("archived", "boolean", "Archived ones as well."),
     ("metrics", "string", "Metrics whose last values are wanted, with commas between; `*`: all."),
 ];
 const CURVES: &[Parameter] = &[
@@ -62,17 +57,7 @@ const CURVES: &[Parameter] = &[
         "Stretches of which both extremes are given, 1000 unless told otherwise.",
     ),
 ];
-const MANY_CURVES: &[Parameter] = &[
-    ("runs", "string", "Runs, with commas between."),
-    ("metrics", "string", "Names, with commas between; `loss` unless told otherwise."),
-    ("from", "integer", "The first step."),
-    ("to", "integer", "The last step."),
-    (
-        "points",
-        "integer",
-        "Stretches of which both extremes are given, 1000 unless told otherwise.",
-    ),
-];
+const SEVERAL_RUNS: &[Parameter] = &[("runs", "string", "Runs, with commas between.")];
 const LOGS: &[Parameter] = &[
     ("search", "string", "Words that a line has to have; the last one may be a beginning."),
     ("process", "string", "Only this process, such as `worker-0`."),
@@ -91,7 +76,7 @@ const PART: &[Parameter] = &[
 ];
 
 const ROUTES: &[Route] = &[
-    Route { query: LIST, ..get("/api/v1/experiments", "A page of experiments.", "Page") },
+    Route { query: &[PAGE, SORT], ..get("/api/v1/experiments", "A page of experiments.", "Page") },
     post(
         "/api/v1/experiments",
         "Puts a new experiment into the queue.",
@@ -122,18 +107,30 @@ const ROUTES: &[Route] = &[
     ),
     get(
         "/api/v1/experiments/{id}/lineage",
-        "What it starts from, and what starts from it.",
+        "What it is made from and starts from, and what starts from it.",
         "Anything",
     ),
     get("/api/v1/experiments/{id}/config", "Its file.", "Anything"),
     get("/api/v1/experiments/{id}/checkpoints", "Of all trials, the best first.", "List"),
     Route {
-        query: LOGS,
+        query: &[LOGS],
         ..get("/api/v1/experiments/{id}/logs", "What its command printed.", "Logs")
     },
-    Route { query: RUN_LIST, ..get("/api/v1/runs", "A page of runs of all experiments.", "Page") },
+    Route {
+        query: &[PAGE, OF_RUNS],
+        ..get("/api/v1/runs", "A page of runs of all experiments.", "Page")
+    },
     get("/api/v1/runs/{id}", "One run.", "Run"),
     post("/api/v1/runs/{id}/kill", "Ends a trial at once.", "Anything", "Run"),
+    post(
+        "/api/v1/runs/{id}/scale",
+        "Another number of workers or parameter servers.",
+        "Scale",
+        "Anything",
+    ),
+    get("/api/v1/runs/{id}/members", "What its master says; null where none leads it.", "Anything"),
+    get("/api/v1/runs/{id}/profile", "What each of its processes took.", "Anything"),
+    get("/api/v1/cluster", "Slots, the queue, and this machine.", "Anything"),
     get("/api/v1/experiments/{id}/usage", "What it may use, and has used.", "Anything"),
     Route {
         method: "put",
@@ -148,7 +145,7 @@ const ROUTES: &[Route] = &[
     ),
     Route {
         method: "put",
-        query: PART,
+        query: &[PART],
         ..get("/api/v1/remote-runs/{uid}/files", "A part of a file of such a run.", "Anything")
     },
     post(
@@ -165,8 +162,11 @@ const ROUTES: &[Route] = &[
     },
     get("/api/v1/runs/{id}/summary", "What it wrote at its end.", "Anything"),
     get("/api/v1/runs/{id}/metrics", "Its metrics, without their curves.", "List"),
-    Route { query: CURVES, ..get("/api/v1/runs/{id}/curves", "Its curves.", "Anything") },
-    Route { query: MANY_CURVES, ..get("/api/v1/curves", "Curves of several runs.", "List") },
+    Route { query: &[CURVES], ..get("/api/v1/runs/{id}/curves", "Its curves.", "Anything") },
+    Route {
+        query: &[SEVERAL_RUNS, CURVES],
+        ..get("/api/v1/curves", "Curves of several runs.", "List")
+    },
     get("/api/v1/runs/{id}/validations", "Validations and ends of epochs.", "List"),
     get("/api/v1/runs/{id}/checkpoints", "Its checkpoints, the oldest first.", "List"),
     get("/api/v1/runs/{id}/checkpoints/{name}", "One checkpoint.", "Anything"),
@@ -175,12 +175,17 @@ const ROUTES: &[Route] = &[
         ..get("/api/v1/runs/{id}/checkpoints/{name}", "Deletes a checkpoint.", "Anything")
     },
     get("/api/v1/runs/{id}/checkpoints/{name}/files", "Its files.", "List"),
-    Route { query: LOGS, ..get("/api/v1/runs/{id}/logs", "Lines of its logs.", "Logs") },
-    Route { query: LOGS, ..get("/api/v1/logs", "Lines of all runs with these words.", "List") },
+    Route { query: &[LOGS], ..get("/api/v1/runs/{id}/logs", "Lines of its logs.", "Logs") },
+    Route { query: &[LOGS], ..get("/api/v1/logs", "Lines of all runs with these words.", "List") },
     get("/api/v1/models", "The registry.", "List"),
     post("/api/v1/models", "Makes a model.", "NewModel", "Anything"),
     get("/api/v1/models/{name}", "One model.", "Anything"),
     Route { method: "delete", ..get("/api/v1/models/{name}", "Deletes a model.", "Anything") },
+    Route {
+        method: "patch",
+        body: Some("NewName"),
+        ..get("/api/v1/models/{name}", "Gives a model another name.", "Anything")
+    },
     post("/api/v1/models/{name}/versions", "Registers a checkpoint.", "NewVersion", "Anything"),
     Route {
         method: "delete",
@@ -219,7 +224,7 @@ fn operation(route: &Route) -> Value {
     let of_path = in_path.map(
         |name| json!({"name": name, "in": "path", "required": true, "schema": {"type": "string"}}),
     );
-    let of_query = route.query.iter().map(|(name, kind, about)| {
+    let of_query = route.query.iter().copied().flatten().map(|(name, kind, about)| {
         json!({"name": name, "in": "query", "description": about, "schema": {"type": kind}})
     });
     let parameters: Vec<Value> = of_path.chain(of_query).collect();
@@ -233,6 +238,8 @@ fn operation(route: &Route) -> Value {
         ("404", "It is not there."),
         ("409", "Its state does not allow it."),
         ("413", "The body is too large."),
+        ("429", "Too many wrong tokens."),
+        ("502", "The run's master does not answer."),
         ("503", "The store cannot be written now."),
     ];
     for (status, about) in refusals {
@@ -288,10 +295,14 @@ fn schemas() -> Value {
             "hours": {"type": ["number", "null"], "exclusiveMinimum": 0},
             "slot_hours": {"type": ["number", "null"], "exclusiveMinimum": 0},
         })),
+        "Scale": object(&[], json!({
+            "workers": {"type": "integer", "minimum": 1}, "servers": {"type": "integer", "minimum": 1},
+        })),
         "NewWebhook": object(&["url"], json!({
             "url": text(), "states": {"type": "array", "items": {"enum": ["completed", "failed", "canceled"]}},
         })),
         "NewModel": object(&["name"], json!({"name": text(), "description": text()})),
+        "NewName": object(&["name"], json!({"name": text()})),
         "NewVersion": object(&["run", "checkpoint"], json!({
             "run": text(), "checkpoint": text(), "notes": text(),
         })),

@@ -1,17 +1,20 @@
 //! Everything that is looked at.
 
-use axum::extract::{Path, State};
-use axum::http::HeaderMap;
-use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 
-use super::Api;
-use super::reply::{Params, answer};
+use super::look::NoParams;
 use crate::Error;
+use crate::hub::Hub;
 use crate::ids::{ExperimentId, RunId};
-use crate::store::logs::LogQuery;
-use crate::store::page::ListQuery;
-use crate::store::points::{Curve, Window};
+use crate::store::Store;
+use crate::store::checkpoints::Checkpoint;
+use crate::store::experiments::Experiment;
+use crate::store::logs::{LogLine, LogPage, LogQuery};
+use crate::store::models::ModelRow;
+use crate::store::page::{ListQuery, Page};
+use crate::store::points::{Curve, MetricSummary, Window};
+use crate::store::runs::{Run, Validation};
 
 /// Curves of one request, and stretches of one curve.
 const CURVES: usize = 500;
@@ -60,227 +63,118 @@ impl CurveQuery {
     }
 }
 
-/// Parses an id of a path.
-macro_rules! parsed {
-    ($id:expr, $kind:ty) => {
-        match $id.parse::<$kind>() {
-            Ok(id) => id,
-            Err(error) => return error.into_response(),
-        }
+pub(super) fn experiments(hub: &Hub, (): (), query: ListQuery) -> Result<Page<Experiment>, Error> {
+    hub.store().experiments(&query)
+}
+
+pub(super) fn experiment(hub: &Hub, id: ExperimentId, _: NoParams) -> Result<Experiment, Error> {
+    hub.store().experiment(id)
+}
+
+pub(super) fn config(hub: &Hub, id: ExperimentId, _: NoParams) -> Result<Value, Error> {
+    let config = match hub.store().experiment_config(id)? {
+        Some(config) => config,
+        None => hub.config_in_force(&hub.store().experiment(id)?.folder)?,
     };
+    Ok(json!({"experiment": id, "config": config}))
 }
 
-pub(super) async fn experiments(
-    State(api): State<Api>,
-    headers: HeaderMap,
-    Params(query): Params<ListQuery>,
-) -> Response {
-    answer(&api, &headers, move |store| store.experiments(&query)).await
+pub(super) fn experiment_checkpoints(
+    hub: &Hub,
+    id: ExperimentId,
+    _: NoParams,
+) -> Result<Vec<Checkpoint>, Error> {
+    hub.store().experiment(id)?;
+    hub.store().experiment_checkpoints(id)
 }
 
-pub(super) async fn experiment(
-    State(api): State<Api>,
-    headers: HeaderMap,
-    Path(id): Path<String>,
-) -> Response {
-    let id = parsed!(id, ExperimentId);
-    answer(&api, &headers, move |store| store.experiment(id)).await
+pub(super) fn experiment_logs(
+    hub: &Hub,
+    id: ExperimentId,
+    query: LogQuery,
+) -> Result<LogPage, Error> {
+    hub.store().experiment(id)?;
+    hub.store().run_logs(RunId::whole(id), &query)
 }
 
-pub(super) async fn config(
-    State(api): State<Api>,
-    headers: HeaderMap,
-    Path(id): Path<String>,
-) -> Response {
-    let id = parsed!(id, ExperimentId);
-    let hub = api.hub.clone();
-    answer(&api, &headers, move |store| {
-        let config = match store.experiment_config(id)? {
-            Some(config) => config,
-            None => hub.config_in_force(&store.experiment(id)?.folder)?,
-        };
-        Ok(serde_json::json!({"experiment": id, "config": config}))
-    })
-    .await
+pub(super) fn runs(hub: &Hub, (): (), query: ListQuery) -> Result<Page<Run>, Error> {
+    hub.store().runs(&query)
 }
 
-pub(super) async fn experiment_checkpoints(
-    State(api): State<Api>,
-    headers: HeaderMap,
-    Path(id): Path<String>,
-) -> Response {
-    let id = parsed!(id, ExperimentId);
-    answer(&api, &headers, move |store| {
-        store.experiment(id)?;
-        store.experiment_checkpoints(id)
-    })
-    .await
+pub(super) fn run(hub: &Hub, id: RunId, _: NoParams) -> Result<Run, Error> {
+    hub.store().run(id)
 }
 
-pub(super) async fn experiment_logs(
-    State(api): State<Api>,
-    headers: HeaderMap,
-    Path(id): Path<String>,
-    Params(query): Params<LogQuery>,
-) -> Response {
-    let id = parsed!(id, ExperimentId);
-    answer(&api, &headers, move |store| {
-        store.experiment(id)?;
-        store.run_logs(RunId::whole(id), &query)
-    })
-    .await
+pub(super) fn summary(hub: &Hub, id: RunId, _: NoParams) -> Result<Value, Error> {
+    hub.store().run_summary(id)
 }
 
-pub(super) async fn runs(
-    State(api): State<Api>,
-    headers: HeaderMap,
-    Params(query): Params<ListQuery>,
-) -> Response {
-    answer(&api, &headers, move |store| store.runs(&query)).await
+pub(super) fn metrics(hub: &Hub, id: RunId, _: NoParams) -> Result<Vec<MetricSummary>, Error> {
+    there(hub, id)?.metrics(id)
 }
 
-pub(super) async fn run(
-    State(api): State<Api>,
-    headers: HeaderMap,
-    Path(id): Path<String>,
-) -> Response {
-    let id = parsed!(id, RunId);
-    answer(&api, &headers, move |store| store.run(id)).await
+pub(super) fn validations(hub: &Hub, id: RunId, _: NoParams) -> Result<Vec<Validation>, Error> {
+    there(hub, id)?.validations(id)
 }
 
-pub(super) async fn summary(
-    State(api): State<Api>,
-    headers: HeaderMap,
-    Path(id): Path<String>,
-) -> Response {
-    let id = parsed!(id, RunId);
-    answer(&api, &headers, move |store| store.run_summary(id)).await
+pub(super) fn checkpoints(hub: &Hub, id: RunId, _: NoParams) -> Result<Vec<Checkpoint>, Error> {
+    there(hub, id)?.checkpoints(id)
 }
 
-pub(super) async fn metrics(
-    State(api): State<Api>,
-    headers: HeaderMap,
-    Path(id): Path<String>,
-) -> Response {
-    let id = parsed!(id, RunId);
-    answer(&api, &headers, move |store| {
-        store.run_folder(id)?;
-        store.metrics(id)
-    })
-    .await
+pub(super) fn run_logs(hub: &Hub, id: RunId, query: LogQuery) -> Result<LogPage, Error> {
+    there(hub, id)?.run_logs(id, &query)
 }
 
-pub(super) async fn run_curves(
-    State(api): State<Api>,
-    headers: HeaderMap,
-    Path(id): Path<String>,
-    Params(query): Params<CurveQuery>,
-) -> Response {
-    let id = parsed!(id, RunId);
-    answer(&api, &headers, move |store| {
-        store.run_folder(id)?;
-        let window = query.window();
-        let mut curves = Vec::new();
-        for metric in query.metrics()? {
-            curves.extend(store.curve(id, &metric, &window)?);
-        }
-        Ok(RunCurves { run: id, curves })
-    })
-    .await
+pub(super) fn run_curves(hub: &Hub, id: RunId, query: CurveQuery) -> Result<RunCurves, Error> {
+    curves_of(there(hub, id)?, id, &query.metrics()?, &query.window())
 }
 
-pub(super) async fn curves(
-    State(api): State<Api>,
-    headers: HeaderMap,
-    Params(query): Params<CurveQuery>,
-) -> Response {
-    answer(&api, &headers, move |store| {
-        let (window, metrics) = (query.window(), query.metrics()?);
-        let runs = query.runs.as_deref().unwrap_or_default();
-        let runs: Vec<&str> = runs.split(',').filter(|run| !run.is_empty()).collect();
-        if runs.is_empty() || runs.len() * metrics.len() > CURVES {
-            let reason = format!("runs: name some, with at most {CURVES} curves in all");
-            return Err(Error::Invalid(reason));
-        }
-        let mut all = Vec::new();
-        for run in runs {
-            let run: RunId = run.parse()?;
-            let mut curves = Vec::new();
-            for metric in &metrics {
-                curves.extend(store.curve(run, metric, &window)?);
-            }
-            all.push(RunCurves { run, curves });
-        }
-        Ok(all)
-    })
-    .await
+pub(super) fn curves(hub: &Hub, (): (), query: CurveQuery) -> Result<Vec<RunCurves>, Error> {
+    let (window, metrics) = (query.window(), query.metrics()?);
+    let runs = query.runs.as_deref().unwrap_or_default();
+    let runs: Vec<&str> = runs.split(',').filter(|run| !run.is_empty()).collect();
+    if runs.is_empty() || runs.len() * metrics.len() > CURVES {
+        let reason = format!("runs: name some, with at most {CURVES} curves in all");
+        return Err(Error::Invalid(reason));
+    }
+    runs.into_iter().map(|run| curves_of(hub.store(), run.parse()?, &metrics, &window)).collect()
 }
 
-pub(super) async fn validations(
-    State(api): State<Api>,
-    headers: HeaderMap,
-    Path(id): Path<String>,
-) -> Response {
-    let id = parsed!(id, RunId);
-    answer(&api, &headers, move |store| {
-        store.run_folder(id)?;
-        store.validations(id)
-    })
-    .await
+pub(super) fn checkpoint(
+    hub: &Hub,
+    (id, name): (RunId, String),
+    _: NoParams,
+) -> Result<Checkpoint, Error> {
+    hub.store().checkpoint(id, &name)
 }
 
-pub(super) async fn checkpoints(
-    State(api): State<Api>,
-    headers: HeaderMap,
-    Path(id): Path<String>,
-) -> Response {
-    let id = parsed!(id, RunId);
-    answer(&api, &headers, move |store| {
-        store.run_folder(id)?;
-        store.checkpoints(id)
-    })
-    .await
+pub(super) fn search_logs(hub: &Hub, (): (), query: LogQuery) -> Result<Vec<LogLine>, Error> {
+    hub.store().search_logs(&query)
 }
 
-pub(super) async fn checkpoint(
-    State(api): State<Api>,
-    headers: HeaderMap,
-    Path((id, name)): Path<(String, String)>,
-) -> Response {
-    let id = parsed!(id, RunId);
-    answer(&api, &headers, move |store| store.checkpoint(id, &name)).await
+pub(super) fn models(hub: &Hub, (): (), _: NoParams) -> Result<Vec<ModelRow>, Error> {
+    hub.store().models()
 }
 
-pub(super) async fn run_logs(
-    State(api): State<Api>,
-    headers: HeaderMap,
-    Path(id): Path<String>,
-    Params(query): Params<LogQuery>,
-) -> Response {
-    let id = parsed!(id, RunId);
-    answer(&api, &headers, move |store| {
-        store.run_folder(id)?;
-        store.run_logs(id, &query)
-    })
-    .await
+pub(super) fn model(hub: &Hub, name: String, _: NoParams) -> Result<ModelRow, Error> {
+    hub.store().model(&name)
 }
 
-pub(super) async fn search_logs(
-    State(api): State<Api>,
-    headers: HeaderMap,
-    Params(query): Params<LogQuery>,
-) -> Response {
-    answer(&api, &headers, move |store| store.search_logs(&query)).await
+/// The store, if it knows a run.
+fn there(hub: &Hub, run: RunId) -> Result<&Store, Error> {
+    hub.store().run_folder(run)?;
+    Ok(hub.store())
 }
 
-pub(super) async fn models(State(api): State<Api>, headers: HeaderMap) -> Response {
-    answer(&api, &headers, move |store| store.models()).await
-}
-
-pub(super) async fn model(
-    State(api): State<Api>,
-    headers: HeaderMap,
-    Path(name): Path<String>,
-) -> Response {
-    answer(&api, &headers, move |store| store.model(&name)).await
+fn curves_of(
+    store: &Store,
+    run: RunId,
+    metrics: &[String],
+    window: &Window,
+) -> Result<RunCurves, Error> {
+    let mut curves = Vec::new();
+    for metric in metrics {
+        curves.extend(store.curve(run, metric, window)?);
+    }
+    Ok(RunCurves { run, curves })
 }

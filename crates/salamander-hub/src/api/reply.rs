@@ -21,7 +21,11 @@ impl IntoResponse for Error {
         if status.is_server_error() {
             tracing::error!(error = %self, "a request failed");
         }
-        (status, Json(json!({"error": self.to_string()}))).into_response()
+        let mut response = (status, Json(json!({"error": self.to_string()}))).into_response();
+        if let Self::TooManyLogins { seconds } = self {
+            response.headers_mut().insert(header::RETRY_AFTER, seconds.into());
+        }
+        response
     }
 }
 
@@ -72,14 +76,14 @@ pub(super) async fn ask<T: Send + 'static>(
 pub(super) async fn answer<T: Serialize + Send + 'static>(
     api: &Api,
     headers: &HeaderMap,
-    look: impl FnOnce(&Store) -> Result<T, Error> + Send + 'static,
+    look: impl FnOnce() -> Result<T, Error> + Send + 'static,
 ) -> Response {
     // Before the look: what changes meanwhile is seen by the next.
     let tag = format!("\"{}\"", api.hub.store().change());
     if headers.get(header::IF_NONE_MATCH).is_some_and(|seen| seen.as_bytes() == tag.as_bytes()) {
         return StatusCode::NOT_MODIFIED.into_response();
     }
-    match ask(api, look).await {
+    match tokio::task::spawn_blocking(look).await.unwrap_or(Err(Error::Closed)) {
         Ok(found) => {
             let mut response = Json(found).into_response();
             if let Ok(tag) = HeaderValue::from_str(&tag) {

@@ -4,8 +4,9 @@ use axum::Extension;
 use axum::extract::{Path, State};
 use axum::response::Response;
 use salamander_core::experiment::Budget;
+use salamander_core::layout::RunLayout;
 use serde::{Deserialize, Serialize};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::Api;
 use super::reply::Body;
@@ -15,14 +16,26 @@ use crate::create::allowance;
 use crate::gc::CollectRequest;
 use crate::hub::{Hub, Speaker};
 use crate::ids::{ExperimentId, RunId};
-use crate::store::users::{Role, User};
+use crate::store::users::{User, UserRole};
 use crate::store::webhooks::{Delivery, Webhook};
 
-/// What an experiment starts from, and what starts from it.
+/// What an experiment is made from and starts from, and what starts from it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lineage {
     /// The experiment.
     pub experiment: ExperimentId,
+    /// The program that a hub started it with, and its hash.
+    #[serde(default)]
+    pub program: Option<String>,
+    /// The program's hash when the experiment was created.
+    #[serde(default)]
+    pub program_hash: Option<String>,
+    /// The image of its jobs, where it trains on a cluster.
+    #[serde(default)]
+    pub image: Option<String>,
+    /// Files, bytes and fingerprint of its `training` and `validation` data, as its folder has them.
+    #[serde(default)]
+    pub data: Value,
     /// The checkpoint that it starts from.
     pub source: Option<SourceCheckpoint>,
     /// Experiments that start from one of its checkpoints.
@@ -106,7 +119,7 @@ pub(super) struct NewWebhook {
 }
 
 fn for_admins(user: &User) -> Result<(), Error> {
-    match user.role < Role::Admin {
+    match user.role < UserRole::Admin {
         true => Err(Error::Forbidden(format!("{} may not see or change webhooks", user.name))),
         false => Ok(()),
     }
@@ -149,7 +162,8 @@ pub(super) async fn remove_webhook(
 impl Hub {
     /// What an experiment starts from, and what starts from it.
     pub fn lineage(&self, id: ExperimentId) -> Result<Lineage, Error> {
-        let folder = self.store().experiment(id)?.folder;
+        let experiment = self.store().experiment(id)?;
+        let folder = experiment.folder;
         let kept = self.store().source_of(id)?;
         // A plain run says it in its own file.
         let in_file = || {
@@ -159,6 +173,24 @@ impl Hub {
         };
         let source = kept.or_else(in_file);
         let source = source.map(|(run, checkpoint)| SourceCheckpoint { run, checkpoint });
-        Ok(Lineage { experiment: id, source, started: self.store().started_from(id)? })
+        let made_from = self.made_from(&folder);
+        Ok(Lineage {
+            experiment: id,
+            program: experiment.program,
+            program_hash: experiment.program_hash,
+            image: made_from["image"].as_str().map(str::to_string),
+            data: made_from["data"].clone(),
+            source,
+            started: self.store().started_from(id)?,
+        })
+    }
+
+    /// What the folder of an experiment says of what it was made from; that of a search, or else of its first trial.
+    fn made_from(&self, folder: &str) -> Value {
+        let layout = RunLayout::new(self.runs().join(folder));
+        let first = RunLayout::new(layout.trials().join("00001"));
+        let read = |run: &RunLayout| std::fs::read(run.provenance()).ok();
+        let bytes = read(&layout).or_else(|| read(&first)).unwrap_or_default();
+        serde_json::from_slice(&bytes).unwrap_or_default()
     }
 }

@@ -13,7 +13,7 @@ use crate::create::{CreateRequest, check_label};
 use crate::hub::{Hub, Speaker, now};
 use crate::ids::{ExperimentId, RunId};
 use crate::operation::{Operation, Wanted};
-use crate::store::users::{Role, User};
+use crate::store::users::{User, UserRole};
 
 /// Does something on a thread where waiting is allowed, and answers with what there is afterwards.
 pub(super) async fn change<T: serde::Serialize + Send + 'static>(
@@ -201,6 +201,32 @@ pub(super) async fn alias(
     .await
 }
 
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct NewName {
+    name: String,
+}
+
+pub(super) async fn move_model(
+    State(api): State<Api>,
+    Extension(user): Extension<User>,
+    Path(name): Path<String>,
+    Body(new): Body<NewName>,
+) -> Response {
+    change(&api, move |hub| {
+        check_name("model", &new.name)?;
+        hub.say_after(&Speaker(user.name), |store| {
+            store.model(&name)?;
+            if store.model(&new.name).is_ok() {
+                return Err(Error::Conflict(format!("there is a model {:?} already", new.name)));
+            }
+            Ok(vec![Operation::MoveModel { model: name, to: new.name.clone() }])
+        })?;
+        hub.store().model(&new.name)
+    })
+    .await
+}
+
 pub(super) async fn delete_model(
     State(api): State<Api>,
     Extension(user): Extension<User>,
@@ -235,7 +261,7 @@ async fn delete(api: &Api, user: User, name: String, version: Option<i64>) -> Re
 #[serde(deny_unknown_fields)]
 pub(super) struct NewToken {
     user: String,
-    role: Role,
+    role: UserRole,
     /// Days until it expires.
     days: Option<u32>,
 }
@@ -247,7 +273,7 @@ pub(super) async fn create_token(
     Body(new): Body<NewToken>,
 ) -> Response {
     change(&api, move |hub| {
-        if user.role < Role::Admin {
+        if user.role < UserRole::Admin {
             return Err(Error::Forbidden(format!("{} may not make users", user.name)));
         }
         hub.store().set_user(&new.user, new.role, now())?;

@@ -111,7 +111,7 @@ pub(super) fn facts(run: &RunLayout, folder: &str, holder: Option<u32>) -> RunFa
         reason,
         model: experiment.as_ref().and_then(Experiment::model).map(str::to_string),
         hparams,
-        total_steps: of_plan(|plan| plan.total),
+        total_steps: of_plan(|plan| plan.total.0),
         epochs: of_plan(|plan| plan.epochs),
         steps_per_epoch: of_plan(|plan| plan.steps_per_epoch),
         parameters: of_plan(|plan| plan.parameters),

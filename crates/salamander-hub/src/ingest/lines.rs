@@ -7,8 +7,8 @@ use std::fmt;
 use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::{Value as Json, json};
 
-use crate::store::points::{NewPoints, Point};
-use crate::store::runs::{Progress, Validation};
+use crate::store::points::{NewPoints, StoredPoint};
+use crate::store::runs::{MetricsProgress, Validation};
 
 /// Fields of a step that are no curves.
 const NO_CURVES: [&str; 4] = ["steps", "epoch", "batches", "records"];
@@ -19,7 +19,7 @@ pub(crate) struct Parsed {
     pub(crate) points: NewPoints,
     pub(crate) validations: Vec<Validation>,
     /// After the last line; none: no line says it.
-    pub(crate) progress: Option<Progress>,
+    pub(crate) progress: Option<MetricsProgress>,
     /// Lines.
     pub(crate) lines: i64,
 }
@@ -52,7 +52,7 @@ impl Parsed {
                 }
             }
         }
-        self.progress = Some(Progress { steps, epoch: line.epoch });
+        self.progress = Some(MetricsProgress { steps, epoch: line.epoch });
     }
 
     fn take_epoch(&mut self, line: &Line<'_>, steps: i64) {
@@ -76,7 +76,7 @@ impl Parsed {
     }
 
     fn add(&mut self, name: &str, step: i64, value: f64) {
-        let point = Point { step, value };
+        let point = StoredPoint { step, value };
         match self.points.get_mut(name) {
             Some(points) => points.push(point),
             None => drop(self.points.insert(name.to_string(), vec![point])),
@@ -122,15 +122,15 @@ impl<'de> Visitor<'de> for LineVisitor {
                 continue;
             }
             match (key.as_ref(), map.next_value()?) {
-                ("steps", Field::Number(steps)) => line.steps = Some(steps as i64),
-                ("epoch", Field::Number(epoch)) => line.epoch = epoch as i64,
-                ("complete", Field::Truth(complete)) => line.complete = complete,
-                ("best", Field::Truth(best)) => line.best = best,
-                ("training", Field::Numbers(values)) => line.training = Some(values),
-                ("validation", Field::Numbers(values)) => line.validation = Some(values),
+                ("steps", LineField::Number(steps)) => line.steps = Some(steps as i64),
+                ("epoch", LineField::Number(epoch)) => line.epoch = epoch as i64,
+                ("complete", LineField::Truth(complete)) => line.complete = complete,
+                ("best", LineField::Truth(best)) => line.best = best,
+                ("training", LineField::Numbers(values)) => line.training = Some(values),
+                ("validation", LineField::Numbers(values)) => line.validation = Some(values),
                 // JSON has no NaN; other fields are null where they mean nothing.
-                ("loss", Field::Null) => line.numbers.push((key, f64::NAN)),
-                (name, Field::Number(value)) if !NO_CURVES.contains(&name) => {
+                ("loss", LineField::Null) => line.numbers.push((key, f64::NAN)),
+                (name, LineField::Number(value)) if !NO_CURVES.contains(&name) => {
                     line.numbers.push((key, value));
                 }
                 _ => {}
@@ -140,7 +140,7 @@ impl<'de> Visitor<'de> for LineVisitor {
     }
 }
 
-enum Field {
+enum LineField {
     Number(f64),
     Truth(bool),
     Null,
@@ -148,7 +148,7 @@ enum Field {
     Other,
 }
 
-impl<'de> Deserialize<'de> for Field {
+impl<'de> Deserialize<'de> for LineField {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_any(FieldVisitor)
     }
@@ -157,51 +157,51 @@ impl<'de> Deserialize<'de> for Field {
 struct FieldVisitor;
 
 impl<'de> Visitor<'de> for FieldVisitor {
-    type Value = Field;
+    type Value = LineField;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a value")
     }
 
-    fn visit_f64<E>(self, value: f64) -> Result<Field, E> {
-        Ok(Field::Number(value))
+    fn visit_f64<E>(self, value: f64) -> Result<LineField, E> {
+        Ok(LineField::Number(value))
     }
 
-    fn visit_u64<E>(self, value: u64) -> Result<Field, E> {
-        Ok(Field::Number(value as f64))
+    fn visit_u64<E>(self, value: u64) -> Result<LineField, E> {
+        Ok(LineField::Number(value as f64))
     }
 
-    fn visit_i64<E>(self, value: i64) -> Result<Field, E> {
-        Ok(Field::Number(value as f64))
+    fn visit_i64<E>(self, value: i64) -> Result<LineField, E> {
+        Ok(LineField::Number(value as f64))
     }
 
-    fn visit_bool<E>(self, value: bool) -> Result<Field, E> {
-        Ok(Field::Truth(value))
+    fn visit_bool<E>(self, value: bool) -> Result<LineField, E> {
+        Ok(LineField::Truth(value))
     }
 
-    fn visit_unit<E>(self) -> Result<Field, E> {
-        Ok(Field::Null)
+    fn visit_unit<E>(self) -> Result<LineField, E> {
+        Ok(LineField::Null)
     }
 
-    fn visit_str<E>(self, _: &str) -> Result<Field, E> {
-        Ok(Field::Other)
+    fn visit_str<E>(self, _: &str) -> Result<LineField, E> {
+        Ok(LineField::Other)
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Field, A::Error> {
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<LineField, A::Error> {
         while seq.next_element::<IgnoredAny>()?.is_some() {}
-        Ok(Field::Other)
+        Ok(LineField::Other)
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Field, A::Error> {
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<LineField, A::Error> {
         let mut values = BTreeMap::new();
         while let Some(key) = map.next_key::<String>()? {
             match map.next_value()? {
-                Field::Number(value) => drop(values.insert(key, Some(value))),
-                Field::Null => drop(values.insert(key, None)),
+                LineField::Number(value) => drop(values.insert(key, Some(value))),
+                LineField::Null => drop(values.insert(key, None)),
                 _ => {}
             }
         }
-        Ok(Field::Numbers(values))
+        Ok(LineField::Numbers(values))
     }
 }
 
@@ -232,11 +232,11 @@ mod tests {
             "validation/b",
         ];
         assert_eq!(names, expected);
-        assert_eq!(parsed.points["loss"][0], Point { step: 1, value: 0.5 });
+        assert_eq!(parsed.points["loss"][0], StoredPoint { step: 1, value: 0.5 });
         assert!(parsed.points["loss"][1].value.is_nan());
         assert!(parsed.points["validation/a"][0].value.is_nan());
         assert_eq!(parsed.lines, 5);
-        assert_eq!(parsed.progress, Some(Progress { steps: 2, epoch: 0 }));
+        assert_eq!(parsed.progress, Some(MetricsProgress { steps: 2, epoch: 0 }));
         let validation = &parsed.validations[0];
         assert!(validation.best && validation.complete);
         assert_eq!(validation.seconds, Some(3.5));

@@ -14,7 +14,7 @@ use tokio::io::AsyncWriteExt;
 use super::Mlflow;
 use super::asked::Asked;
 use super::ours::PLACE;
-use super::refusal::Refusal;
+use super::refusal::MlflowRefusal;
 use crate::{Error, RunId};
 
 /// What of our run folders clients may read; others have keys in them.
@@ -35,8 +35,8 @@ pub(super) fn location(experiment: &str) -> String {
 }
 
 /// A path of an address, if it stays below the folder that it is joined to.
-pub(super) fn safe(path: &str) -> Result<PathBuf, Refusal> {
-    let wrong = || Refusal::invalid(format!("Invalid path: {path:?}"));
+pub(super) fn safe(path: &str) -> Result<PathBuf, MlflowRefusal> {
+    let wrong = || MlflowRefusal::invalid(format!("Invalid path: {path:?}"));
     if path.contains(['\0', '\\']) {
         return Err(wrong());
     }
@@ -73,7 +73,7 @@ impl Place {
 }
 
 impl Mlflow {
-    fn place(&self, path: &str) -> Result<Place, Refusal> {
+    fn place(&self, path: &str) -> Result<Place, MlflowRefusal> {
         let plain = safe(path)?;
         let Ok(ours) = plain.strip_prefix(PLACE) else {
             return Ok(Place::Theirs(self.folder().join("artifacts").join(plain)));
@@ -85,13 +85,13 @@ impl Mlflow {
         let inside = parts.as_path().to_path_buf();
         let place = Place::Ours { folder: self.hub().runs().join(folder), inside };
         if !place.is_shown() {
-            return Err(Refusal::missing(format!("there is no {path}")));
+            return Err(MlflowRefusal::missing(format!("there is no {path}")));
         }
         Ok(place)
     }
 
     /// What is in a folder, by paths relative to a root.
-    pub(super) fn list(&self, root: &str, path: &str) -> Result<Vec<Value>, Refusal> {
+    pub(super) fn list(&self, root: &str, path: &str) -> Result<Vec<Value>, MlflowRefusal> {
         let below = safe(path)?;
         let place = self.place(format!("{root}/{path}").trim_matches('/'))?;
         let folder = place.path();
@@ -121,8 +121,8 @@ impl Mlflow {
 }
 
 /// The root of artifacts of an address that clients know.
-pub(super) fn root(uri: &str) -> Result<&str, Refusal> {
-    let wrong = || Refusal::invalid(format!("{uri}: these artifacts are kept elsewhere"));
+pub(super) fn root(uri: &str) -> Result<&str, MlflowRefusal> {
+    let wrong = || MlflowRefusal::invalid(format!("{uri}: these artifacts are kept elsewhere"));
     uri.strip_prefix("mlflow-artifacts:/")
         .map(|root| root.trim_start_matches('/'))
         .ok_or_else(wrong)
@@ -146,21 +146,21 @@ pub(super) async fn handle(State(mlflow): State<Mlflow>, request: Request) -> Re
         ("GET", false) => fetch(&mlflow, &path).await,
         ("PUT", false) => put(&mlflow, &path, request.into_body()).await,
         ("DELETE", false) => remove(&mlflow, &path).await,
-        _ => Err(Refusal::no_endpoint(&path)),
+        _ => Err(MlflowRefusal::no_endpoint(&path)),
     };
     answered.unwrap_or_else(IntoResponse::into_response)
 }
 
 /// Where a path is, asked on a thread where waiting for the store is allowed.
-async fn find(mlflow: &Mlflow, path: &str) -> Result<Place, Refusal> {
+async fn find(mlflow: &Mlflow, path: &str) -> Result<Place, MlflowRefusal> {
     let (mlflow, path) = (mlflow.clone(), path.to_string());
     let place = tokio::task::spawn_blocking(move || mlflow.place(&path)).await;
     place.unwrap_or_else(|_| Err(Error::Closed.into()))
 }
 
-async fn fetch(mlflow: &Mlflow, path: &str) -> Result<Response, Refusal> {
+async fn fetch(mlflow: &Mlflow, path: &str) -> Result<Response, MlflowRefusal> {
     let file = find(mlflow, path).await?.path();
-    let missing = || Refusal::missing(format!("there is no file {path}"));
+    let missing = || MlflowRefusal::missing(format!("there is no file {path}"));
     if !file.is_file() {
         return Err(missing());
     }
@@ -188,22 +188,23 @@ async fn fetch(mlflow: &Mlflow, path: &str) -> Result<Response, Refusal> {
 }
 
 /// Puts a file, which appears when all of it is there.
-async fn put(mlflow: &Mlflow, path: &str, body: Body) -> Result<Response, Refusal> {
+async fn put(mlflow: &Mlflow, path: &str, body: Body) -> Result<Response, MlflowRefusal> {
     let file = match find(mlflow, path).await? {
         Place::Theirs(file) => file,
         Place::Ours { .. } => {
-            return Err(Refusal::state(format!("{path} is of a run of Salamander's own")));
+            return Err(MlflowRefusal::state(format!("{path} is of a run of Salamander's own")));
         }
     };
     let folder = file.parent().unwrap_or(mlflow.folder()).to_path_buf();
-    let cannot = |error: std::io::Error| Refusal::from(Error::io(&file)(error));
+    let cannot = |error: std::io::Error| MlflowRefusal::from(Error::io(&file)(error));
     tokio::fs::create_dir_all(&folder).await.map_err(cannot)?;
     let beside = folder.join(format!(".new-{}", super::new_id()?));
     let written = async {
         let mut new = tokio::fs::File::create(&beside).await.map_err(cannot)?;
         let mut pieces = body.into_data_stream();
         while let Some(piece) = pieces.next().await {
-            let piece = piece.map_err(|error| Refusal::invalid(format!("{path}: {error}")))?;
+            let piece =
+                piece.map_err(|error| MlflowRefusal::invalid(format!("{path}: {error}")))?;
             new.write_all(&piece).await.map_err(cannot)?;
         }
         new.sync_data().await.map_err(cannot)?;
@@ -216,15 +217,15 @@ async fn put(mlflow: &Mlflow, path: &str, body: Body) -> Result<Response, Refusa
     Ok((StatusCode::OK, axum::Json(json!({}))).into_response())
 }
 
-async fn remove(mlflow: &Mlflow, path: &str) -> Result<Response, Refusal> {
+async fn remove(mlflow: &Mlflow, path: &str) -> Result<Response, MlflowRefusal> {
     let Place::Theirs(file) = find(mlflow, path).await? else {
-        return Err(Refusal::state(format!("{path} is of a run of Salamander's own")));
+        return Err(MlflowRefusal::state(format!("{path} is of a run of Salamander's own")));
     };
     let removed = match file.is_dir() {
         true => tokio::fs::remove_dir_all(&file).await,
         false => tokio::fs::remove_file(&file).await,
     };
-    removed.map_err(|_| Refusal::missing(format!("there is no {path}")))?;
+    removed.map_err(|_| MlflowRefusal::missing(format!("there is no {path}")))?;
     Ok(axum::Json(json!({})).into_response())
 }
 

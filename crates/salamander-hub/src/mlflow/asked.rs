@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-use super::refusal::Refusal;
+use super::refusal::MlflowRefusal;
 
 /// The fields of a request.
 #[derive(Debug, Default)]
@@ -12,14 +12,14 @@ pub(super) struct Asked(Map<String, Value>);
 
 impl Asked {
     /// From a body.
-    pub(super) fn from_body(body: &[u8]) -> Result<Self, Refusal> {
+    pub(super) fn from_body(body: &[u8]) -> Result<Self, MlflowRefusal> {
         if body.iter().all(u8::is_ascii_whitespace) {
             return Ok(Self::default());
         }
         match serde_json::from_slice(body) {
             Ok(Value::Object(fields)) => Ok(Self(fields)),
-            Ok(_) => Err(Refusal::invalid("the body is no JSON object")),
-            Err(error) => Err(Refusal::invalid(format!("the body is no JSON: {error}"))),
+            Ok(_) => Err(MlflowRefusal::invalid("the body is no JSON object")),
+            Err(error) => Err(MlflowRefusal::invalid(format!("the body is no JSON: {error}"))),
         }
     }
 
@@ -50,32 +50,32 @@ impl Asked {
     }
 
     /// A text that must be there.
-    pub(super) fn required(&self, name: &str) -> Result<&str, Refusal> {
+    pub(super) fn required(&self, name: &str) -> Result<&str, MlflowRefusal> {
         let missing =
-            || Refusal::invalid(format!("Missing value for required parameter '{name}'."));
+            || MlflowRefusal::invalid(format!("Missing value for required parameter '{name}'."));
         self.text(name).ok_or_else(missing)
     }
 
     /// A text of any length that must be there.
-    pub(super) fn value(&self, name: &str) -> Result<&str, Refusal> {
+    pub(super) fn value(&self, name: &str) -> Result<&str, MlflowRefusal> {
         let missing =
-            || Refusal::invalid(format!("Missing value for required parameter '{name}'."));
+            || MlflowRefusal::invalid(format!("Missing value for required parameter '{name}'."));
         self.0.get(name).and_then(Value::as_str).ok_or_else(missing)
     }
 
     /// The run, by the name of today or of before.
-    pub(super) fn run(&self) -> Result<&str, Refusal> {
+    pub(super) fn run(&self) -> Result<&str, MlflowRefusal> {
         self.text("run_id").map_or_else(|| self.required("run_uuid"), Ok)
     }
 
     /// A whole number, which clients may also send as text.
-    pub(super) fn number(&self, name: &str) -> Result<Option<i64>, Refusal> {
+    pub(super) fn number(&self, name: &str) -> Result<Option<i64>, MlflowRefusal> {
         let Some(value) = self.0.get(name).filter(|value| !value.is_null()) else {
             return Ok(None);
         };
         match whole(value) {
             Some(number) => Ok(Some(number)),
-            None => Err(Refusal::invalid(format!("'{name}' is no whole number: {value}"))),
+            None => Err(MlflowRefusal::invalid(format!("'{name}' is no whole number: {value}"))),
         }
     }
 
@@ -105,14 +105,14 @@ impl Asked {
     }
 
     /// Pairs of key and value.
-    pub(super) fn pairs(&self, name: &str) -> Result<BTreeMap<String, String>, Refusal> {
+    pub(super) fn pairs(&self, name: &str) -> Result<BTreeMap<String, String>, MlflowRefusal> {
         let pair =
             |one: Asked| Ok((one.required("key")?.to_string(), one.value("value")?.to_string()));
         self.objects(name).into_iter().map(pair).collect()
     }
 
     /// A number that may be infinite or none at all.
-    pub(super) fn decimal(&self, name: &str) -> Result<f64, Refusal> {
+    pub(super) fn decimal(&self, name: &str) -> Result<f64, MlflowRefusal> {
         let value = self.0.get(name).unwrap_or(&Value::Null);
         let number = match value {
             Value::Number(number) => number.as_f64(),
@@ -124,7 +124,7 @@ impl Asked {
             },
             _ => None,
         };
-        number.ok_or_else(|| Refusal::invalid(format!("'{name}' is no number: {value}")))
+        number.ok_or_else(|| MlflowRefusal::invalid(format!("'{name}' is no number: {value}")))
     }
 
     /// A field as it is.

@@ -6,16 +6,16 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::registry::RegisteredModel;
-use super::tracked::{Experiment, LoggedModel, Pairs, Run, Stage};
+use super::tracked::{LifecycleStage, LoggedModel, MlflowExperiment, MlflowRun, Pairs};
 
 /// Something that was said.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Event {
+pub(super) enum TrackingEvent {
     /// An experiment is new, or other than before.
-    Experiment(Experiment),
+    Experiment(MlflowExperiment),
     /// A run is new.
-    Run(Run),
+    Run(MlflowRun),
     /// A run is other than before.
     RunChanged {
         id: String,
@@ -26,7 +26,7 @@ pub(super) enum Event {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         ended: Option<i64>,
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        stage: Option<Stage>,
+        stage: Option<LifecycleStage>,
     },
     /// A run has parameters and tags; a tag without a value is gone.
     RunNoted {
@@ -58,8 +58,8 @@ pub(super) enum Event {
 #[derive(Debug, Default)]
 pub(super) struct Tracked {
     /// By their numbers.
-    pub(super) experiments: BTreeMap<u64, Experiment>,
-    pub(super) runs: HashMap<String, Run>,
+    pub(super) experiments: BTreeMap<u64, MlflowExperiment>,
+    pub(super) runs: HashMap<String, MlflowRun>,
     /// The runs of each experiment, in the order in which they were made.
     pub(super) of_experiment: HashMap<String, Vec<String>>,
     pub(super) logged: BTreeMap<String, LoggedModel>,
@@ -68,18 +68,18 @@ pub(super) struct Tracked {
 
 impl Tracked {
     /// Takes in what was said.
-    pub(super) fn apply(&mut self, event: Event) {
+    pub(super) fn apply(&mut self, event: TrackingEvent) {
         match event {
-            Event::Experiment(experiment) => {
+            TrackingEvent::Experiment(experiment) => {
                 if let Ok(number) = experiment.id.parse() {
                     self.experiments.insert(number, experiment);
                 }
             }
-            Event::Run(run) => {
+            TrackingEvent::Run(run) => {
                 self.of_experiment.entry(run.experiment.clone()).or_default().push(run.id.clone());
                 self.runs.insert(run.id.clone(), run);
             }
-            Event::RunChanged { id, name, status, ended, stage } => {
+            TrackingEvent::RunChanged { id, name, status, ended, stage } => {
                 let Some(run) = self.runs.get_mut(&id) else { return };
                 if let Some(name) = name {
                     run.tags.insert("mlflow.runName".to_string(), name.clone());
@@ -89,7 +89,7 @@ impl Tracked {
                 run.ended = ended.or(run.ended);
                 run.stage = stage.unwrap_or(run.stage);
             }
-            Event::RunNoted { id, params, tags } => {
+            TrackingEvent::RunNoted { id, params, tags } => {
                 let Some(run) = self.runs.get_mut(&id) else { return };
                 run.params.extend(params);
                 for (key, value) in tags {
@@ -104,7 +104,7 @@ impl Tracked {
                     }
                 }
             }
-            Event::RunUsed { id, datasets, model_inputs, model_outputs } => {
+            TrackingEvent::RunUsed { id, datasets, model_inputs, model_outputs } => {
                 let Some(run) = self.runs.get_mut(&id) else { return };
                 for (all, new) in [
                     (&mut run.datasets, datasets),
@@ -119,11 +119,11 @@ impl Tracked {
                     }
                 }
             }
-            Event::LoggedModel(model) => drop(self.logged.insert(model.id.clone(), model)),
-            Event::RegisteredModel(model) => {
+            TrackingEvent::LoggedModel(model) => drop(self.logged.insert(model.id.clone(), model)),
+            TrackingEvent::RegisteredModel(model) => {
                 self.registered.insert(model.name.clone(), *model);
             }
-            Event::Unregistered(name) => drop(self.registered.remove(&name)),
+            TrackingEvent::Unregistered(name) => drop(self.registered.remove(&name)),
         }
     }
 }

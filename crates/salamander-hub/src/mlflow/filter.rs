@@ -4,8 +4,8 @@ mod tokens;
 
 use std::cmp::Ordering;
 
-use super::refusal::Refusal;
-use tokens::{Token, Tokens, unexpected};
+use super::refusal::MlflowRefusal;
+use tokens::{FilterToken, Tokens, unexpected};
 
 /// What a comparison looks at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,13 +19,13 @@ pub(super) enum Field {
 
 /// A value of what is searched.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Found {
+pub(super) enum FieldValue {
     Text(String),
     Number(f64),
 }
 
 #[derive(Clone, Debug, PartialEq)]
-enum Wanted {
+enum ComparedValue {
     Text(String),
     Number(f64),
     List(Vec<String>),
@@ -53,7 +53,7 @@ struct Comparison {
     field: Field,
     key: String,
     comparator: Comparator,
-    wanted: Wanted,
+    wanted: ComparedValue,
 }
 
 /// A filter; an empty one lets everything through.
@@ -61,7 +61,7 @@ struct Comparison {
 pub(super) struct Filter(Vec<Comparison>);
 
 impl Filter {
-    pub(super) fn parse(text: &str) -> Result<Self, Refusal> {
+    pub(super) fn parse(text: &str) -> Result<Self, MlflowRefusal> {
         let mut tokens = Tokens::of(text)?;
         let mut all = Vec::new();
         while !tokens.is_done() {
@@ -74,13 +74,13 @@ impl Filter {
     }
 
     /// Whether something passes, by its values; what has no value passes only where that is asked for.
-    pub(super) fn matches(&self, value: impl Fn(Field, &str) -> Option<Found>) -> bool {
+    pub(super) fn matches(&self, value: impl Fn(Field, &str) -> Option<FieldValue>) -> bool {
         self.0.iter().all(|comparison| comparison.holds(value(comparison.field, &comparison.key)))
     }
 
     /// The same in the registry, where a tag that is not there is unlike any text: clients always leave out what has a
     /// tag of prompts.
-    pub(super) fn matches_model(&self, value: impl Fn(Field, &str) -> Option<Found>) -> bool {
+    pub(super) fn matches_model(&self, value: impl Fn(Field, &str) -> Option<FieldValue>) -> bool {
         self.0.iter().all(|comparison| {
             let found = value(comparison.field, &comparison.key);
             let differs = found.is_none() && comparison.comparator == Comparator::Unequal;
@@ -90,16 +90,16 @@ impl Filter {
 }
 
 impl Comparison {
-    fn parse(tokens: &mut Tokens) -> Result<Comparison, Refusal> {
+    fn parse(tokens: &mut Tokens) -> Result<Comparison, MlflowRefusal> {
         let (field, key) = tokens.identifier()?;
         let comparator = match tokens.required()? {
-            Token::Sign("=" | "==") => Comparator::Equal,
-            Token::Sign("!=") => Comparator::Unequal,
-            Token::Sign("<") => Comparator::Less,
-            Token::Sign("<=") => Comparator::AtMost,
-            Token::Sign(">") => Comparator::Greater,
-            Token::Sign(">=") => Comparator::AtLeast,
-            Token::Word(word) => match word.to_ascii_lowercase().as_str() {
+            FilterToken::Sign("=" | "==") => Comparator::Equal,
+            FilterToken::Sign("!=") => Comparator::Unequal,
+            FilterToken::Sign("<") => Comparator::Less,
+            FilterToken::Sign("<=") => Comparator::AtMost,
+            FilterToken::Sign(">") => Comparator::Greater,
+            FilterToken::Sign(">=") => Comparator::AtLeast,
+            FilterToken::Word(word) => match word.to_ascii_lowercase().as_str() {
                 "like" => Comparator::Like,
                 "ilike" => Comparator::Ilike,
                 "in" => Comparator::In,
@@ -115,26 +115,30 @@ impl Comparison {
                     tokens.expect_word("null")?;
                     if not { Comparator::IsNotNull } else { Comparator::IsNull }
                 }
-                _ => return Err(unexpected(&Token::Word(word))),
+                _ => return Err(unexpected(&FilterToken::Word(word))),
             },
             other => return Err(unexpected(&other)),
         };
         let wanted = match comparator {
-            Comparator::IsNull | Comparator::IsNotNull => Wanted::Nothing,
-            Comparator::In | Comparator::NotIn => Wanted::List(tokens.list()?),
+            Comparator::IsNull | Comparator::IsNotNull => ComparedValue::Nothing,
+            Comparator::In | Comparator::NotIn => ComparedValue::List(tokens.list()?),
             _ => match tokens.required()? {
-                Token::Text(text) | Token::Quoted(text) => Wanted::Text(text),
-                Token::Number(number) => Wanted::Number(number),
+                FilterToken::Text(text) | FilterToken::Quoted(text) => ComparedValue::Text(text),
+                FilterToken::Number(number) => ComparedValue::Number(number),
                 other => return Err(unexpected(&other)),
             },
         };
-        if field == Field::Metric && !matches!(wanted, Wanted::Number(_) | Wanted::Nothing) {
-            return Err(Refusal::invalid(format!("metric {key:?} is compared with a number")));
+        if field == Field::Metric
+            && !matches!(wanted, ComparedValue::Number(_) | ComparedValue::Nothing)
+        {
+            return Err(MlflowRefusal::invalid(format!(
+                "metric {key:?} is compared with a number"
+            )));
         }
         Ok(Comparison { field, key, comparator, wanted })
     }
 
-    fn holds(&self, found: Option<Found>) -> bool {
+    fn holds(&self, found: Option<FieldValue>) -> bool {
         let found = match (self.comparator, found) {
             (Comparator::IsNull, found) => return found.is_none(),
             (Comparator::IsNotNull, found) => return found.is_some(),
@@ -142,31 +146,31 @@ impl Comparison {
             (_, Some(found)) => found,
         };
         match (&self.wanted, found) {
-            (Wanted::Number(wanted), Found::Number(found)) => {
+            (ComparedValue::Number(wanted), FieldValue::Number(found)) => {
                 self.orders(found.partial_cmp(wanted))
             }
-            (Wanted::Text(wanted), Found::Text(found)) => match self.comparator {
+            (ComparedValue::Text(wanted), FieldValue::Text(found)) => match self.comparator {
                 Comparator::Like => is_like(&found, wanted),
                 Comparator::Ilike => is_like(&found.to_lowercase(), &wanted.to_lowercase()),
                 _ => self.orders(Some(found.as_str().cmp(wanted))),
             },
             // Numbers that are kept as text, such as a version, and text that is compared with a number.
-            (Wanted::Text(wanted), Found::Number(found)) => {
+            (ComparedValue::Text(wanted), FieldValue::Number(found)) => {
                 let wanted: Option<f64> = wanted.parse().ok();
                 self.orders(wanted.and_then(|wanted| found.partial_cmp(&wanted)))
             }
-            (Wanted::Number(wanted), Found::Text(found)) => {
+            (ComparedValue::Number(wanted), FieldValue::Text(found)) => {
                 let found: Option<f64> = found.parse().ok();
                 self.orders(found.and_then(|found| found.partial_cmp(wanted)))
             }
-            (Wanted::List(wanted), found) => {
+            (ComparedValue::List(wanted), found) => {
                 let found = match found {
-                    Found::Text(text) => text,
-                    Found::Number(number) => number.to_string(),
+                    FieldValue::Text(text) => text,
+                    FieldValue::Number(number) => number.to_string(),
                 };
                 wanted.contains(&found) == (self.comparator == Comparator::In)
             }
-            (Wanted::Nothing, _) => false,
+            (ComparedValue::Nothing, _) => false,
         }
     }
 
@@ -218,13 +222,13 @@ pub(super) struct OrderBy {
 
 impl OrderBy {
     /// One of `order_by`: `metrics.loss DESC`.
-    pub(super) fn parse(text: &str) -> Result<Self, Refusal> {
+    pub(super) fn parse(text: &str) -> Result<Self, MlflowRefusal> {
         let mut tokens = Tokens::of(text)?;
         let (field, key) = tokens.identifier()?;
         let ascending = match tokens.next() {
             None => true,
-            Some(Token::Word(word)) if word.eq_ignore_ascii_case("asc") => true,
-            Some(Token::Word(word)) if word.eq_ignore_ascii_case("desc") => false,
+            Some(FilterToken::Word(word)) if word.eq_ignore_ascii_case("asc") => true,
+            Some(FilterToken::Word(word)) if word.eq_ignore_ascii_case("desc") => false,
             Some(other) => return Err(unexpected(&other)),
         };
         match tokens.next() {
@@ -234,19 +238,21 @@ impl OrderBy {
     }
 
     /// Compares by it; what has no value, or none that is a number, comes last in either direction.
-    pub(super) fn compare(&self, one: Option<Found>, other: Option<Found>) -> Ordering {
-        let present = |found: Option<Found>| match found {
-            Some(Found::Number(number)) if number.is_nan() => None,
+    pub(super) fn compare(&self, one: Option<FieldValue>, other: Option<FieldValue>) -> Ordering {
+        let present = |found: Option<FieldValue>| match found {
+            Some(FieldValue::Number(number)) if number.is_nan() => None,
             found => found,
         };
         let order = match (present(one), present(other)) {
             (None, None) => return Ordering::Equal,
             (None, Some(_)) => return Ordering::Greater,
             (Some(_), None) => return Ordering::Less,
-            (Some(Found::Number(one)), Some(Found::Number(other))) => one.total_cmp(&other),
-            (Some(Found::Text(one)), Some(Found::Text(other))) => one.cmp(&other),
-            (Some(Found::Number(_)), Some(Found::Text(_))) => Ordering::Less,
-            (Some(Found::Text(_)), Some(Found::Number(_))) => Ordering::Greater,
+            (Some(FieldValue::Number(one)), Some(FieldValue::Number(other))) => {
+                one.total_cmp(&other)
+            }
+            (Some(FieldValue::Text(one)), Some(FieldValue::Text(other))) => one.cmp(&other),
+            (Some(FieldValue::Number(_)), Some(FieldValue::Text(_))) => Ordering::Less,
+            (Some(FieldValue::Text(_)), Some(FieldValue::Number(_))) => Ordering::Greater,
         };
         if self.ascending { order } else { order.reverse() }
     }
@@ -257,15 +263,15 @@ impl OrderBy {
 pub(super) struct Orders(pub(super) Vec<OrderBy>);
 
 impl Orders {
-    pub(super) fn parse(texts: &[String]) -> Result<Self, Refusal> {
+    pub(super) fn parse(texts: &[String]) -> Result<Self, MlflowRefusal> {
         texts.iter().map(|text| OrderBy::parse(text)).collect::<Result<_, _>>().map(Self)
     }
 
     /// Compares two by their values.
     pub(super) fn compare(
         &self,
-        one: impl Fn(Field, &str) -> Option<Found>,
-        other: impl Fn(Field, &str) -> Option<Found>,
+        one: impl Fn(Field, &str) -> Option<FieldValue>,
+        other: impl Fn(Field, &str) -> Option<FieldValue>,
     ) -> Ordering {
         let by = |order: &OrderBy| {
             order.compare(one(order.field, &order.key), other(order.field, &order.key))
@@ -281,15 +287,15 @@ mod tests {
     use super::*;
 
     /// Values of a run: a loss of 0.5, a parameter "depth", a tag with a space and a name.
-    fn value(field: Field, key: &str) -> Option<Found> {
-        let text = |text: &str| Some(Found::Text(text.to_string()));
+    fn value(field: Field, key: &str) -> Option<FieldValue> {
+        let text = |text: &str| Some(FieldValue::Text(text.to_string()));
         match (field, key) {
-            (Field::Metric, "loss") => Some(Found::Number(0.5)),
-            (Field::Metric, "val.loss") => Some(Found::Number(f64::NAN)),
+            (Field::Metric, "loss") => Some(FieldValue::Number(0.5)),
+            (Field::Metric, "val.loss") => Some(FieldValue::Number(f64::NAN)),
             (Field::Param, "depth") => text("12"),
             (Field::Tag, "a b") => text("x'y"),
             (Field::Attribute, "run_name") => text("Happy-Fox"),
-            (Field::Attribute, "start_time") => Some(Found::Number(1000.0)),
+            (Field::Attribute, "start_time") => Some(FieldValue::Number(1000.0)),
             _ => None,
         }
     }
@@ -339,13 +345,13 @@ mod tests {
 
     #[test]
     fn what_has_no_value_comes_last_in_either_direction() {
-        let number = |number: f64| Some(Found::Number(number));
+        let number = |number: f64| Some(FieldValue::Number(number));
         for (text, first) in [("metrics.loss ASC", 1.0), ("metrics.loss DESC", 2.0)] {
             let order = OrderBy::parse(text).expect("right");
             let mut all = [None, number(2.0), number(f64::NAN), number(1.0)];
             all.sort_by(|one, other| order.compare(one.clone(), other.clone()));
             assert_eq!(all[0], number(first), "{text}");
-            assert!(!matches!(&all[2], Some(Found::Number(n)) if n.is_finite()));
+            assert!(!matches!(&all[2], Some(FieldValue::Number(n)) if n.is_finite()));
         }
         assert!(OrderBy::parse("metrics.loss SIDEWAYS").is_err());
     }

@@ -4,11 +4,11 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{BufRead, BufReader, Seek, SeekFrom, Write};
 use std::path::Path;
 
-use super::tracked::{Latest, Measured};
+use super::tracked::{Latest, MetricValue};
 use crate::Error;
 
 /// Adds values to the file of a run. What a crash left of a line is closed first, so that nothing is joined to it.
-pub(super) fn append(path: &Path, values: &[(String, Measured)]) -> Result<(), Error> {
+pub(super) fn append(path: &Path, values: &[(String, MetricValue)]) -> Result<(), Error> {
     if values.is_empty() {
         return Ok(());
     }
@@ -40,7 +40,7 @@ pub(super) fn append(path: &Path, values: &[(String, Measured)]) -> Result<(), E
 }
 
 /// All values of one metric, or of all, in the order in which they came; a torn line is none.
-pub(super) fn read(path: &Path, mut each: impl FnMut(String, Measured)) -> Result<(), Error> {
+pub(super) fn read(path: &Path, mut each: impl FnMut(String, MetricValue)) -> Result<(), Error> {
     let file = match File::open(path) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
         file => file.map_err(Error::io(path))?,
@@ -52,7 +52,7 @@ pub(super) fn read(path: &Path, mut each: impl FnMut(String, Measured)) -> Resul
         else {
             continue;
         };
-        each(key, Measured { value: value.as_f64().unwrap_or(f64::NAN), timestamp, step });
+        each(key, MetricValue { value: value.as_f64().unwrap_or(f64::NAN), timestamp, step });
     }
     Ok(())
 }
@@ -65,7 +65,7 @@ pub(super) fn latest(path: &Path) -> Result<Latest, Error> {
 }
 
 /// Takes a value for the last one if it follows that.
-pub(super) fn take(latest: &mut Latest, key: String, measured: Measured) {
+pub(super) fn take(latest: &mut Latest, key: String, measured: MetricValue) {
     let last = latest.entry(key).or_insert_with(|| measured.clone());
     if measured.follows(last) {
         *last = measured;
@@ -73,7 +73,7 @@ pub(super) fn take(latest: &mut Latest, key: String, measured: Measured) {
 }
 
 /// The values of one metric by time; what was sent twice is there once.
-pub(super) fn history(path: &Path, wanted: &str) -> Result<Vec<Measured>, Error> {
+pub(super) fn history(path: &Path, wanted: &str) -> Result<Vec<MetricValue>, Error> {
     let mut all = Vec::new();
     read(path, |key, measured| {
         if key == wanted {
@@ -81,7 +81,7 @@ pub(super) fn history(path: &Path, wanted: &str) -> Result<Vec<Measured>, Error>
         }
     })?;
     all.sort_by_key(|measured| (measured.timestamp, measured.step));
-    let same = |one: &mut Measured, other: &mut Measured| {
+    let same = |one: &mut MetricValue, other: &mut MetricValue| {
         (one.timestamp, one.step, one.value.to_bits())
             == (other.timestamp, other.step, other.value.to_bits())
     };
@@ -93,8 +93,8 @@ pub(super) fn history(path: &Path, wanted: &str) -> Result<Vec<Measured>, Error>
 mod tests {
     use super::*;
 
-    fn measured(value: f64, timestamp: i64, step: i64) -> Measured {
-        Measured { value, timestamp, step }
+    fn measured(value: f64, timestamp: i64, step: i64) -> MetricValue {
+        MetricValue { value, timestamp, step }
     }
 
     #[test]

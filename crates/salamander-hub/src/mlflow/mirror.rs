@@ -7,10 +7,10 @@ use std::collections::BTreeMap;
 
 use super::Mlflow;
 use super::measured;
-use super::tracked::{Measured, Run, Stage};
+use super::tracked::{LifecycleStage, MetricValue, MlflowRun};
 use crate::store::experiments::{self, Facts};
-use crate::store::points::{self, NewPoints, Point};
-use crate::store::runs::{self, Progress, RunFacts};
+use crate::store::points::{self, NewPoints, StoredPoint};
+use crate::store::runs::{self, MetricsProgress, RunFacts};
 use crate::{Error, ExperimentId, RunId};
 
 /// What our lists call an experiment of clients.
@@ -19,7 +19,7 @@ pub(super) const KIND: &str = "mlflow";
 impl Mlflow {
     /// Shows what is not shown yet: all of it in a store that is new, and what a killed hub had not come to.
     pub(super) fn show_all(&self) -> Result<(), Error> {
-        let runs: Vec<Run> = self.said().tracked.runs.values().cloned().collect();
+        let runs: Vec<MlflowRun> = self.said().tracked.runs.values().cloned().collect();
         for run in runs {
             let shown = self.numbers(&run)?.map(|(_, id)| self.hub().store().run(id));
             if run.status == "RUNNING" || !matches!(shown, Some(Ok(_))) {
@@ -32,7 +32,7 @@ impl Mlflow {
     }
 
     /// Shows a run with values that are new. What cannot be shown now is kept all the same, and shown later.
-    pub(super) fn show(&self, run: &str, values: Vec<(String, Measured)>) {
+    pub(super) fn show(&self, run: &str, values: Vec<(String, MetricValue)>) {
         if let Err(error) = self.try_to_show(run, values) {
             tracing::warn!(%error, run, "a run of MLflow's cannot be shown in the store yet");
             self.unshown().insert(run.to_string());
@@ -49,7 +49,7 @@ impl Mlflow {
         }
     }
 
-    fn try_to_show(&self, run: &str, values: Vec<(String, Measured)>) -> Result<(), Error> {
+    fn try_to_show(&self, run: &str, values: Vec<(String, MetricValue)>) -> Result<(), Error> {
         let Some(run) = self.said().tracked.runs.get(run).cloned() else { return Ok(()) };
         let Some((experiment, id)) = self.numbers(&run)? else { return Ok(()) };
         let name = self.experiment_name(&run.experiment);
@@ -78,7 +78,7 @@ impl Mlflow {
             runs::set_facts(tx, id, &facts)?;
             if let Some(steps) = most {
                 points::append(tx, id, &points)?;
-                runs::set_progress(tx, id, &Progress { steps, epoch: 0 })?;
+                runs::set_progress(tx, id, &MetricsProgress { steps, epoch: 0 })?;
             }
             Ok(())
         })
@@ -91,7 +91,7 @@ impl Mlflow {
     }
 
     /// The numbers of a run in our lists: those of its experiment, and its place among the runs of it.
-    fn numbers(&self, run: &Run) -> Result<Option<(ExperimentId, RunId)>, Error> {
+    fn numbers(&self, run: &MlflowRun) -> Result<Option<(ExperimentId, RunId)>, Error> {
         let folder = format!(".hub/mlflow/{}", run.experiment);
         let place = {
             let said = self.said();
@@ -111,21 +111,21 @@ impl Mlflow {
 }
 
 /// The points that follow what is there, by metric.
-fn forward(values: Vec<(String, Measured)>, last: &BTreeMap<String, i64>) -> NewPoints {
+fn forward(values: Vec<(String, MetricValue)>, last: &BTreeMap<String, i64>) -> NewPoints {
     let mut points = NewPoints::new();
     for (key, one) in values {
-        let before = points.get(&key).and_then(|points: &Vec<Point>| points.last());
+        let before = points.get(&key).and_then(|points: &Vec<StoredPoint>| points.last());
         let before = before.map(|point| point.step).or(last.get(&key).copied());
         if before.is_none_or(|before| one.step > before) {
-            points.entry(key).or_default().push(Point { step: one.step, value: one.value });
+            points.entry(key).or_default().push(StoredPoint { step: one.step, value: one.value });
         }
     }
     points
 }
 
-fn facts(run: &Run) -> RunFacts {
+fn facts(run: &MlflowRun) -> RunFacts {
     let state = match (run.stage, run.status.as_str()) {
-        (Stage::Deleted, _) => "deleted",
+        (LifecycleStage::Deleted, _) => "deleted",
         (_, "FINISHED") => "completed",
         (_, "FAILED") => "failed",
         (_, "KILLED") => "canceled",
@@ -150,7 +150,7 @@ mod tests {
 
     #[test]
     fn a_curve_goes_forward() {
-        let one = |step| ("loss".to_string(), Measured { value: 1.0, timestamp: 0, step });
+        let one = |step| ("loss".to_string(), MetricValue { value: 1.0, timestamp: 0, step });
         let last = [("loss".to_string(), 2)].into();
         let points = forward([1, 3, 3, 2, 5].map(one).to_vec(), &last);
         let steps: Vec<i64> = points["loss"].iter().map(|point| point.step).collect();

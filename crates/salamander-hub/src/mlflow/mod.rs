@@ -26,9 +26,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 pub use api::routes;
-use events::{Event, Tracked};
-use refusal::Refusal;
-use tracked::{Experiment, Latest, Measured, Run, Stage};
+use events::{Tracked, TrackingEvent};
+use refusal::MlflowRefusal;
+use tracked::{Latest, LifecycleStage, MetricValue, MlflowExperiment, MlflowRun};
 
 use crate::journal::Journal;
 use crate::{Error, Hub, OWN_FOLDER, now};
@@ -39,20 +39,20 @@ const DEFAULT_EXPERIMENT: &str = "0";
 /// What clients have said to a hub; clones share it.
 #[derive(Clone)]
 pub struct Mlflow {
-    shared: Arc<Shared>,
+    shared: Arc<MlflowInner>,
 }
 
-struct Shared {
+struct MlflowInner {
     hub: Hub,
     folder: PathBuf,
-    said: Mutex<Said>,
+    said: Mutex<MlflowRecords>,
     /// Runs that the store could not take at the time.
     unshown: Mutex<BTreeSet<String>>,
 }
 
 /// What was said, and the last values of the runs that were looked at.
-struct Said {
-    journal: Journal<Event>,
+struct MlflowRecords {
+    journal: Journal<TrackingEvent>,
     tracked: Tracked,
     latest: HashMap<String, Arc<Latest>>,
 }
@@ -65,9 +65,10 @@ impl Mlflow {
         let (journal, events) = Journal::open(&folder.join("journal.jsonl"), 0)?;
         let mut tracked = Tracked::default();
         events.into_iter().for_each(|(event, _)| tracked.apply(event));
-        let said = Mutex::new(Said { journal, tracked, latest: HashMap::new() });
+        let said = Mutex::new(MlflowRecords { journal, tracked, latest: HashMap::new() });
         let unshown = Mutex::default();
-        let mlflow = Self { shared: Arc::new(Shared { hub: hub.clone(), folder, said, unshown }) };
+        let mlflow =
+            Self { shared: Arc::new(MlflowInner { hub: hub.clone(), folder, said, unshown }) };
         mlflow.said().make_default()?;
         mlflow.show_all()?;
         Ok(mlflow)
@@ -81,7 +82,7 @@ impl Mlflow {
         &self.shared.folder
     }
 
-    fn said(&self) -> MutexGuard<'_, Said> {
+    fn said(&self) -> MutexGuard<'_, MlflowRecords> {
         // What a panic leaves is what the journal says.
         self.shared.said.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -109,7 +110,7 @@ impl Mlflow {
     }
 
     /// Keeps values of a run.
-    fn measure(&self, run: &str, values: Vec<(String, Measured)>) -> Result<(), Error> {
+    fn measure(&self, run: &str, values: Vec<(String, MetricValue)>) -> Result<(), Error> {
         let file = self.metrics_file(run);
         {
             let mut said = self.said();
@@ -124,9 +125,9 @@ impl Mlflow {
     }
 }
 
-impl Said {
+impl MlflowRecords {
     /// Keeps what was said, and takes it in.
-    fn say(&mut self, events: Vec<Event>) -> Result<(), Error> {
+    fn say(&mut self, events: Vec<TrackingEvent>) -> Result<(), Error> {
         self.journal.append(&events)?;
         events.into_iter().for_each(|event| self.tracked.apply(event));
         Ok(())
@@ -137,11 +138,11 @@ impl Said {
             return Ok(());
         }
         let time = now();
-        self.say(vec![Event::Experiment(Experiment {
+        self.say(vec![TrackingEvent::Experiment(MlflowExperiment {
             id: DEFAULT_EXPERIMENT.to_string(),
             name: "Default".to_string(),
             artifacts: artifacts::location(DEFAULT_EXPERIMENT),
-            stage: Stage::Active,
+            stage: LifecycleStage::Active,
             created: time,
             updated: time,
             tags: Default::default(),
@@ -149,21 +150,21 @@ impl Said {
     }
 
     /// A run that a client made.
-    fn run(&self, id: &str) -> Result<&Run, Refusal> {
+    fn run(&self, id: &str) -> Result<&MlflowRun, MlflowRefusal> {
         if ours::run_id(id).is_some() {
             let reason = format!("run {id} is one of Salamander's own: its folder says what it is");
-            return Err(Refusal::state(reason));
+            return Err(MlflowRefusal::state(reason));
         }
-        let missing = || Refusal::missing(format!("Run with id={id} not found"));
+        let missing = || MlflowRefusal::missing(format!("Run with id={id} not found"));
         self.tracked.runs.get(id).ok_or_else(missing)
     }
 
     /// A run that is not deleted, to which something may be added.
-    fn open_run(&self, id: &str) -> Result<&Run, Refusal> {
+    fn open_run(&self, id: &str) -> Result<&MlflowRun, MlflowRefusal> {
         let run = self.run(id)?;
-        if run.stage == Stage::Deleted {
+        if run.stage == LifecycleStage::Deleted {
             let reason = format!("The run {id} must be in the 'active' state: it is deleted");
-            return Err(Refusal::invalid(reason));
+            return Err(MlflowRefusal::invalid(reason));
         }
         Ok(run)
     }

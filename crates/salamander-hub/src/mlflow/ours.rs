@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::refusal::Refusal;
-use super::tracked::{Experiment, Latest, Measured, Run, Stage};
+use super::refusal::MlflowRefusal;
+use super::tracked::{Latest, LifecycleStage, MetricValue, MlflowExperiment, MlflowRun};
 use super::{Mlflow, mirror};
 use crate::store::page::ListQuery;
 use crate::store::points::Window;
@@ -36,12 +36,13 @@ pub(super) const PLACE: &str = "salamander";
 
 impl Mlflow {
     /// Our experiments: those of one name are one.
-    pub(super) fn our_experiments(&self) -> Result<Vec<Experiment>, Error> {
-        let mut by_name: BTreeMap<String, Experiment> = BTreeMap::new();
+    pub(super) fn our_experiments(&self) -> Result<Vec<MlflowExperiment>, Error> {
+        let mut by_name: BTreeMap<String, MlflowExperiment> = BTreeMap::new();
         for found in self.all_our_experiments()? {
             let (id, changed) = (FIRST + found.id.0, found.ended.unwrap_or(found.created));
-            let stage = if found.archived { Stage::Deleted } else { Stage::Active };
-            let new = Experiment {
+            let stage =
+                if found.archived { LifecycleStage::Deleted } else { LifecycleStage::Active };
+            let new = MlflowExperiment {
                 id: id.to_string(),
                 name: found.name.clone(),
                 artifacts: format!("mlflow-artifacts:/{PLACE}"),
@@ -56,7 +57,7 @@ impl Mlflow {
                 (one.id, one.created) = (new.id, new.created);
             }
             one.updated = one.updated.max(new.updated);
-            if stage == Stage::Active {
+            if stage == LifecycleStage::Active {
                 one.stage = stage;
             }
         }
@@ -82,7 +83,7 @@ impl Mlflow {
     }
 
     /// Our runs of the experiments with these ids.
-    pub(super) fn our_runs(&self, wanted: &[String]) -> Result<Vec<(Run, Latest)>, Error> {
+    pub(super) fn our_runs(&self, wanted: &[String]) -> Result<Vec<(MlflowRun, Latest)>, Error> {
         let names: BTreeMap<String, String> = self
             .our_experiments()?
             .into_iter()
@@ -117,8 +118,12 @@ impl Mlflow {
     }
 
     /// Our run of an id.
-    pub(super) fn our_run(&self, id: &str, run: RunId) -> Result<(Run, Latest), Refusal> {
-        let missing = |_| Refusal::missing(format!("Run with id={id} not found"));
+    pub(super) fn our_run(
+        &self,
+        id: &str,
+        run: RunId,
+    ) -> Result<(MlflowRun, Latest), MlflowRefusal> {
+        let missing = |_| MlflowRefusal::missing(format!("Run with id={id} not found"));
         let run = self.hub().store().run(run).map_err(missing)?;
         let name = self.hub().store().experiment(run.experiment)?.name;
         let experiments = self.our_experiments()?;
@@ -128,14 +133,14 @@ impl Mlflow {
     }
 
     /// All values of one of our metrics.
-    pub(super) fn our_history(&self, run: RunId, metric: &str) -> Result<Vec<Measured>, Error> {
+    pub(super) fn our_history(&self, run: RunId, metric: &str) -> Result<Vec<MetricValue>, Error> {
         let window = Window { from: i64::MIN, to: i64::MAX, stretches: usize::MAX / 4 };
         let time = self.hub().store().run(run)?.started.unwrap_or(0);
         let Some(curve) = self.hub().store().curve(run, metric, &window)? else {
             return Ok(Vec::new());
         };
         let points = curve.steps.into_iter().zip(curve.values);
-        let point = |(step, value): (i64, Option<f64>)| Measured {
+        let point = |(step, value): (i64, Option<f64>)| MetricValue {
             value: value.unwrap_or(f64::NAN),
             timestamp: time,
             step,
@@ -148,13 +153,13 @@ impl Mlflow {
         let metrics = self.hub().store().metrics(run.id)?;
         let last = |metric: crate::store::points::MetricSummary| {
             let value = metric.last.unwrap_or(f64::NAN);
-            (metric.name, Measured { value, timestamp: time, step: metric.last_step })
+            (metric.name, MetricValue { value, timestamp: time, step: metric.last_step })
         };
         Ok(metrics.into_iter().map(last).collect())
     }
 }
 
-fn shown(run: &runs::Run, experiment: &str) -> Run {
+fn shown(run: &runs::Run, experiment: &str) -> MlflowRun {
     let mut params = BTreeMap::new();
     flatten("", &run.hparams, &mut params);
     let mut tags: BTreeMap<String, String> = [
@@ -169,7 +174,7 @@ fn shown(run: &runs::Run, experiment: &str) -> Run {
     .into();
     tags.extend(run.model.iter().map(|model| ("salamander.model".to_string(), model.clone())));
     tags.extend(run.labels.iter().map(|label| (format!("label.{label}"), "true".to_string())));
-    Run {
+    MlflowRun {
         id: id_of(run.id),
         name: run.name.clone(),
         experiment: experiment.to_string(),
@@ -178,7 +183,7 @@ fn shown(run: &runs::Run, experiment: &str) -> Run {
         started: run.started,
         ended: run.ended,
         artifacts: format!("mlflow-artifacts:/{PLACE}/{}", run.id),
-        stage: if run.archived { Stage::Deleted } else { Stage::Active },
+        stage: if run.archived { LifecycleStage::Deleted } else { LifecycleStage::Active },
         params,
         tags,
         datasets: Vec::new(),

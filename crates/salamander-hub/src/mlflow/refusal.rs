@@ -9,13 +9,13 @@ use crate::Error;
 
 /// Why a request of a client is not answered: a code that clients look at, and a sentence.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Refusal {
+pub(super) struct MlflowRefusal {
     status: u16,
     code: &'static str,
     message: String,
 }
 
-impl Refusal {
+impl MlflowRefusal {
     pub(super) fn invalid(message: impl Into<String>) -> Self {
         Self { status: 400, code: "INVALID_PARAMETER_VALUE", message: message.into() }
     }
@@ -39,7 +39,7 @@ impl Refusal {
     }
 }
 
-impl From<Error> for Refusal {
+impl From<Error> for MlflowRefusal {
     fn from(error: Error) -> Self {
         let status = error.status();
         let code = match status {
@@ -53,7 +53,7 @@ impl From<Error> for Refusal {
     }
 }
 
-impl IntoResponse for Refusal {
+impl IntoResponse for MlflowRefusal {
     fn into_response(self) -> Response {
         let status = StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         let body = json!({"error_code": self.code, "message": self.message});

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::filter::{Field, Found};
+use super::filter::{Field, FieldValue};
 use super::tracked::{Pairs, pairs};
 
 /// A model with its versions.
@@ -20,7 +20,7 @@ pub(super) struct RegisteredModel {
     #[serde(default)]
     pub(super) aliases: BTreeMap<String, u64>,
     #[serde(default)]
-    pub(super) versions: BTreeMap<u64, Version>,
+    pub(super) versions: BTreeMap<u64, MlflowVersion>,
     /// The greatest number that was ever given: none is given twice.
     #[serde(default)]
     pub(super) last: u64,
@@ -28,7 +28,7 @@ pub(super) struct RegisteredModel {
 
 /// A version.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(super) struct Version {
+pub(super) struct MlflowVersion {
     pub(super) description: String,
     pub(super) source: String,
     pub(super) run: String,
@@ -91,31 +91,37 @@ impl RegisteredModel {
         })
     }
 
-    pub(super) fn found(&self, field: Field, key: &str) -> Option<Found> {
+    pub(super) fn found(&self, field: Field, key: &str) -> Option<FieldValue> {
         match (field, key) {
-            (Field::Tag, key) => self.tags.get(key).cloned().map(Found::Text),
-            (Field::Attribute, "name") => Some(Found::Text(self.name.clone())),
+            (Field::Tag, key) => self.tags.get(key).cloned().map(FieldValue::Text),
+            (Field::Attribute, "name") => Some(FieldValue::Text(self.name.clone())),
             (Field::Attribute, "timestamp" | "last_updated_timestamp") => {
-                Some(Found::Number(self.updated as f64))
+                Some(FieldValue::Number(self.updated as f64))
             }
-            (Field::Attribute, "creation_timestamp") => Some(Found::Number(self.created as f64)),
+            (Field::Attribute, "creation_timestamp") => {
+                Some(FieldValue::Number(self.created as f64))
+            }
             _ => None,
         }
     }
 
-    pub(super) fn version_found(&self, number: u64, field: Field, key: &str) -> Option<Found> {
+    pub(super) fn version_found(&self, number: u64, field: Field, key: &str) -> Option<FieldValue> {
         let version = self.versions.get(&number)?;
-        let text = |text: &String| Some(Found::Text(text.clone()));
+        let text = |text: &String| Some(FieldValue::Text(text.clone()));
         match (field, key) {
-            (Field::Tag, key) => version.tags.get(key).cloned().map(Found::Text),
+            (Field::Tag, key) => version.tags.get(key).cloned().map(FieldValue::Text),
             (Field::Attribute, "name") => text(&self.name),
             (Field::Attribute, "run_id") => text(&version.run),
             (Field::Attribute, "source_path" | "source") => text(&version.source),
             (Field::Attribute, "model_id") => text(&version.model),
-            (Field::Attribute, "version_number" | "version") => Some(Found::Number(number as f64)),
-            (Field::Attribute, "creation_timestamp") => Some(Found::Number(version.created as f64)),
+            (Field::Attribute, "version_number" | "version") => {
+                Some(FieldValue::Number(number as f64))
+            }
+            (Field::Attribute, "creation_timestamp") => {
+                Some(FieldValue::Number(version.created as f64))
+            }
             (Field::Attribute, "last_updated_timestamp") => {
-                Some(Found::Number(version.updated as f64))
+                Some(FieldValue::Number(version.updated as f64))
             }
             _ => None,
         }

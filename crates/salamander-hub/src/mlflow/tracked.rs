@@ -5,18 +5,18 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::filter::{Field, Found};
+use super::filter::{Field, FieldValue};
 
 /// Whether something is there for searches.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum Stage {
+pub(super) enum LifecycleStage {
     #[default]
     Active,
     Deleted,
 }
 
-impl Stage {
+impl LifecycleStage {
     pub(super) fn as_str(self) -> &'static str {
         match self {
             Self::Active => "active",
@@ -35,18 +35,18 @@ pub(super) fn pairs(pairs: &Pairs) -> Vec<Value> {
 
 /// An experiment.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(super) struct Experiment {
+pub(super) struct MlflowExperiment {
     pub(super) id: String,
     pub(super) name: String,
     pub(super) artifacts: String,
-    pub(super) stage: Stage,
+    pub(super) stage: LifecycleStage,
     pub(super) created: i64,
     pub(super) updated: i64,
     #[serde(default)]
     pub(super) tags: Pairs,
 }
 
-impl Experiment {
+impl MlflowExperiment {
     pub(super) fn to_json(&self) -> Value {
         json!({
             "experiment_id": self.id,
@@ -59,13 +59,13 @@ impl Experiment {
         })
     }
 
-    pub(super) fn found(&self, field: Field, key: &str) -> Option<Found> {
+    pub(super) fn found(&self, field: Field, key: &str) -> Option<FieldValue> {
         match (field, key) {
-            (Field::Tag, key) => self.tags.get(key).cloned().map(Found::Text),
-            (Field::Attribute, "name") => Some(Found::Text(self.name.clone())),
-            (Field::Attribute, "experiment_id") => Some(Found::Text(self.id.clone())),
-            (Field::Attribute, "creation_time") => Some(Found::Number(self.created as f64)),
-            (Field::Attribute, "last_update_time") => Some(Found::Number(self.updated as f64)),
+            (Field::Tag, key) => self.tags.get(key).cloned().map(FieldValue::Text),
+            (Field::Attribute, "name") => Some(FieldValue::Text(self.name.clone())),
+            (Field::Attribute, "experiment_id") => Some(FieldValue::Text(self.id.clone())),
+            (Field::Attribute, "creation_time") => Some(FieldValue::Number(self.created as f64)),
+            (Field::Attribute, "last_update_time") => Some(FieldValue::Number(self.updated as f64)),
             _ => None,
         }
     }
@@ -73,13 +73,13 @@ impl Experiment {
 
 /// A value of a metric.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Measured {
+pub(super) struct MetricValue {
     pub(super) value: f64,
     pub(super) timestamp: i64,
     pub(super) step: i64,
 }
 
-impl Measured {
+impl MetricValue {
     /// Whether it takes the place of another as the last one.
     pub(super) fn follows(&self, other: &Self) -> bool {
         (self.step, self.timestamp) >= (other.step, other.timestamp)
@@ -103,7 +103,7 @@ pub(super) fn number(value: f64) -> Value {
 
 /// What is said of a run apart from what it has measured.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(super) struct Run {
+pub(super) struct MlflowRun {
     pub(super) id: String,
     pub(super) name: String,
     pub(super) experiment: String,
@@ -113,7 +113,7 @@ pub(super) struct Run {
     pub(super) ended: Option<i64>,
     pub(super) artifacts: String,
     #[serde(default)]
-    pub(super) stage: Stage,
+    pub(super) stage: LifecycleStage,
     #[serde(default)]
     pub(super) params: Pairs,
     #[serde(default)]
@@ -127,9 +127,9 @@ pub(super) struct Run {
 }
 
 /// The last value of each metric.
-pub(super) type Latest = BTreeMap<String, Measured>;
+pub(super) type Latest = BTreeMap<String, MetricValue>;
 
-impl Run {
+impl MlflowRun {
     pub(super) fn info(&self) -> Value {
         let mut info = json!({
             "run_id": self.id,
@@ -150,7 +150,7 @@ impl Run {
     }
 
     pub(super) fn to_json(&self, latest: &Latest) -> Value {
-        let metric = |(key, last): (&String, &Measured)| last.to_json(key, &self.id);
+        let metric = |(key, last): (&String, &MetricValue)| last.to_json(key, &self.id);
         json!({
             "info": self.info(),
             "data": {
@@ -163,16 +163,18 @@ impl Run {
         })
     }
 
-    pub(super) fn found(&self, latest: &Latest, field: Field, key: &str) -> Option<Found> {
-        let text = |text: &String| Some(Found::Text(text.clone()));
-        let time = |time: Option<i64>| time.map(|time| Found::Number(time as f64));
+    pub(super) fn found(&self, latest: &Latest, field: Field, key: &str) -> Option<FieldValue> {
+        let text = |text: &String| Some(FieldValue::Text(text.clone()));
+        let time = |time: Option<i64>| time.map(|time| FieldValue::Number(time as f64));
         match field {
-            Field::Metric => latest.get(key).map(|last| Found::Number(last.value)),
-            Field::Param => self.params.get(key).cloned().map(Found::Text),
-            Field::Tag => self.tags.get(key).cloned().map(Found::Text),
+            Field::Metric => latest.get(key).map(|last| FieldValue::Number(last.value)),
+            Field::Param => self.params.get(key).cloned().map(FieldValue::Text),
+            Field::Tag => self.tags.get(key).cloned().map(FieldValue::Text),
             Field::Dataset => self.datasets.first().and_then(|input| match key {
-                "context" => input["tags"][0]["value"].as_str().map(|t| Found::Text(t.to_string())),
-                key => input["dataset"][key].as_str().map(|t| Found::Text(t.to_string())),
+                "context" => {
+                    input["tags"][0]["value"].as_str().map(|t| FieldValue::Text(t.to_string()))
+                }
+                key => input["dataset"][key].as_str().map(|t| FieldValue::Text(t.to_string())),
             }),
             Field::Attribute => match key {
                 "run_id" => text(&self.id),
@@ -181,7 +183,7 @@ impl Run {
                 "user_id" => text(&self.user),
                 "artifact_uri" => text(&self.artifacts),
                 "experiment_id" => text(&self.experiment),
-                "lifecycle_stage" => Some(Found::Text(self.stage.as_str().to_string())),
+                "lifecycle_stage" => Some(FieldValue::Text(self.stage.as_str().to_string())),
                 "start_time" | "created" | "Created" => time(self.started),
                 "end_time" => time(self.ended),
                 _ => None,
@@ -211,7 +213,7 @@ pub(super) struct LoggedModel {
     #[serde(default)]
     pub(super) registrations: Vec<Value>,
     #[serde(default)]
-    pub(super) stage: Stage,
+    pub(super) stage: LifecycleStage,
 }
 
 impl LoggedModel {
@@ -234,14 +236,14 @@ impl LoggedModel {
         })
     }
 
-    pub(super) fn found(&self, field: Field, key: &str) -> Option<Found> {
-        let text = |text: &String| Some(Found::Text(text.clone()));
+    pub(super) fn found(&self, field: Field, key: &str) -> Option<FieldValue> {
+        let text = |text: &String| Some(FieldValue::Text(text.clone()));
         match field {
-            Field::Tag => self.tags.get(key).cloned().map(Found::Text),
-            Field::Param => self.params.get(key).cloned().map(Found::Text),
+            Field::Tag => self.tags.get(key).cloned().map(FieldValue::Text),
+            Field::Param => self.params.get(key).cloned().map(FieldValue::Text),
             Field::Metric => {
                 let last = self.metrics.iter().rev().find(|metric| metric["key"] == key)?;
-                Some(Found::Number(last["value"].as_f64().unwrap_or(f64::NAN)))
+                Some(FieldValue::Number(last["value"].as_f64().unwrap_or(f64::NAN)))
             }
             Field::Dataset => None,
             Field::Attribute => match key {
@@ -252,10 +254,10 @@ impl LoggedModel {
                 "experiment_id" => text(&self.experiment),
                 "status" => text(&self.status),
                 "creation_timestamp" | "creation_time" | "creation_timestamp_ms" => {
-                    Some(Found::Number(self.created as f64))
+                    Some(FieldValue::Number(self.created as f64))
                 }
                 "last_updated_timestamp" | "last_updated_timestamp_ms" => {
-                    Some(Found::Number(self.updated as f64))
+                    Some(FieldValue::Number(self.updated as f64))
                 }
                 _ => None,
             },

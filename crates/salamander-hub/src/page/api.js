@@ -1,5 +1,7 @@
 // Asks the hub. A token is kept for this tab only, and sent in a header: no other page can make a browser send it.
 
+import { save } from "./dom.js";
+
 const TOKEN = "salamander-token";
 const seen = new Map();
 const KEPT = 200;
@@ -12,8 +14,27 @@ export class ApiError extends Error {
 }
 
 export function setToken(token) {
-  sessionStorage.setItem(TOKEN, token);
+  if (token === null) sessionStorage.removeItem(TOKEN);
+  else sessionStorage.setItem(TOKEN, token);
   seen.clear();
+}
+
+export function hasToken() {
+  return sessionStorage.getItem(TOKEN) !== null;
+}
+
+/// A file of the hub, for the person's own disk. Without a login the browser streams it by itself.
+export async function download(path, name) {
+  if (!hasToken()) {
+    const link = Object.assign(document.createElement("a"), { href: `/api/v1/${path}`, download: name });
+    document.body.append(link);
+    link.click();
+    link.remove();
+    return;
+  }
+  const response = await fetch(`/api/v1/${path}`, { headers: headers({}) });
+  if (!response.ok) throw await failure(response);
+  save(name, await response.blob());
 }
 
 function headers(more) {

@@ -5,9 +5,14 @@ import { number } from "./format.js";
 import { logTicks, nearest, reduce, smooth, ticks } from "./curve.js";
 
 const COLORS = ["#3d7bd9", "#e0792b", "#2f9e63", "#c94f5d", "#8a63c9", "#8c6a4f", "#c95fae", "#6f7780", "#a89a1f", "#2aa5b8"];
-const MARGIN = { left: 62, right: 12, top: 8, bottom: 26 };
+const MARGIN = { left: 58, right: 14, top: 10, bottom: 36 };
 const SHOWN = 12;
 const everybody = new Set();
+
+/// After the theme was changed.
+export function redrawAll() {
+  for (const chart of everybody) chart.draw();
+}
 
 export function color(at) {
   return at < COLORS.length ? COLORS[at] : `hsl(${(at * 137.508) % 360} 55% 52%)`;
@@ -33,7 +38,7 @@ export class Chart {
         button("CSV", () => this.saveCsv(), { title: "Save the points that are shown" }))),
       h("div", { class: "plot", style: { height: `${height}px` } }, this.canvas, this.over, this.tip), this.note);
     this.listen();
-    this.observer = new ResizeObserver(() => this.draw());
+    this.observer = new ResizeObserver(() => this.series.length && this.draw());
     this.observer.observe(this.element);
     everybody.add(this);
   }
@@ -59,7 +64,7 @@ export class Chart {
     const { options } = this;
     let [x0, x1, y0, y1] = [Infinity, -Infinity, Infinity, -Infinity];
     for (const line of this.series) {
-      for (const x of [line.xs[0], line.xs[line.xs.length - 1]]) {
+      for (const x of line.unsorted ? line.xs : [line.xs[0], line.xs[line.xs.length - 1]]) {
         if (x === undefined || (options.logX && x <= 0)) continue;
         x0 = Math.min(x0, x);
         x1 = Math.max(x1, x);
@@ -107,6 +112,8 @@ export class Chart {
   }
 
   draw() {
+    // A canvas takes memory: charts that nobody has seen yet have none.
+    if (this.element.inSight === false && !this.last) return;
     const [width, height] = [this.width, this.height];
     const ratio = window.devicePixelRatio || 1;
     for (const canvas of [this.canvas, this.over]) {
@@ -161,7 +168,8 @@ export class Chart {
       const raw = line.ys.map((y, at) => (good(line.xs[at], y) ? y : null));
       const lines = weight > 0 ? [[raw, 0.28, 1], [smooth(raw, weight), 1, 1.8]] : [[raw, 1, line.strong ? 2.4 : 1.3]];
       for (const [ys, alpha, width] of lines) {
-        const kept = reduce(line.xs, ys, (x) => scales.x(x) - scales.box.left, scales.box.width);
+        const kept = line.unsorted ? ys.map((y, at) => (y === null ? null : at))
+          : reduce(line.xs, ys, (x) => scales.x(x) - scales.box.left, scales.box.width);
         const [points, dots] = [[], []];
         let move = true;
         for (let at = 0; at < kept.length; at += 1) {
@@ -213,6 +221,9 @@ export class Chart {
       pen.stroke();
       pen.fillText(number(value, 4), box.left - 6, y);
     }
+    pen.textAlign = "right";
+    pen.textBaseline = "bottom";
+    pen.fillText(this.options.xLabel ?? "", box.left + box.width, box.top + box.height + MARGIN.bottom, box.width);
     pen.textAlign = "center";
     pen.textBaseline = "top";
     for (const value of grid.xs) {
@@ -242,7 +253,7 @@ export class Chart {
     canvas.addEventListener("pointermove", (event) => {
       if (!this.last) return;
       const x = this.last.backX(at(event));
-      for (const chart of everybody) chart.cross(x, chart === this ? event : null, chart === this && from !== null ? [from, at(event)] : null);
+      for (const chart of everybody) if (chart.element.inSight !== false) chart.cross(x, chart === this ? event : null, chart === this && from !== null ? [from, at(event)] : null);
     });
     canvas.addEventListener("pointerup", (event) => {
       const to = at(event);
@@ -250,7 +261,7 @@ export class Chart {
       from = null;
     });
     canvas.addEventListener("pointerleave", () => {
-      for (const chart of everybody) chart.cross(null);
+      for (const chart of everybody) if (chart.element.inSight !== false) chart.cross(null);
     });
     canvas.addEventListener("dblclick", () => this.zoom(null, null));
     canvas.addEventListener("keydown", (event) => {
@@ -300,7 +311,7 @@ export class Chart {
     const rect = this.canvas.getBoundingClientRect();
     const mouse = event.clientY - rect.top;
     const found = this.series.map((line) => {
-      const place = nearest(line.xs, x);
+      const place = line.unsorted ? closest(line, x, mouse, this.last) : nearest(line.xs, x);
       const y = place < 0 ? null : line.ys[place];
       return { line, place, y, far: y === null ? Infinity : Math.abs(this.last.y(y) - mouse) };
     }).filter((one) => one.place >= 0).sort((a, b) => a.far - b.far).slice(0, SHOWN);
@@ -311,6 +322,11 @@ export class Chart {
     const left = event.clientX - rect.left;
     this.tip.style.left = left > rect.width / 2 ? "auto" : `${left + 14}px`;
     this.tip.style.right = left > rect.width / 2 ? `${rect.width - left + 14}px` : "auto";
+  }
+
+  /// Another text under the drawing.
+  say(text) {
+    this.note.textContent = text;
   }
 
   saveCsv() {
@@ -349,8 +365,9 @@ export class Chart {
       root.append(make("text", { x: box.left - 6, y: y + 4, "text-anchor": "end", fill: colors.text }, number(value, 4)));
     }
     for (const value of grid.xs) {
-      root.append(make("text", { x: scales.x(value), y: height - 8, "text-anchor": "middle", fill: colors.text }, this.xText(value, grid)));
+      root.append(make("text", { x: scales.x(value), y: box.top + box.height + 16, "text-anchor": "middle", fill: colors.text }, this.xText(value, grid)));
     }
+    root.append(make("text", { x: box.left + box.width, y: height - 2, "text-anchor": "end", fill: colors.text }, this.options.xLabel ?? ""));
     for (const path of this.paths(scales)) {
       const d = path.points.map(([move, x, y]) => `${move ? "M" : "L"}${x.toFixed(2)} ${y.toFixed(2)}`).join("");
       root.append(make("path", {
@@ -362,14 +379,28 @@ export class Chart {
   }
 }
 
-/// The settings that all charts of a view share: axis, logarithms, smoothing. They live in the address.
-export function chartSettings(view, changed) {
+/// The point of a curve that goes back and forth which is nearest to the pointer.
+function closest(line, x, mouse, scales) {
+  let [best, far] = [-1, Infinity];
+  const at = scales.x(x);
+  for (let place = 0; place < line.xs.length; place += 1) {
+    if (line.ys[place] === null) continue;
+    const distance = Math.hypot(scales.x(line.xs[place]) - at, scales.y(line.ys[place]) - mouse);
+    if (distance < far) [best, far] = [place, distance];
+  }
+  return best;
+}
+
+/// The settings that all charts of a view share: axis, logarithms, smoothing. They live in the address. `metrics` are
+/// those that can be an axis, too.
+export function chartSettings(view, changed, metrics = []) {
   const { params } = view;
   const set = (name, value) => {
     view.set({ [name]: value, ...(name === "x" ? { from: null, to: null } : {}) });
     changed(name);
   };
-  const axis = [["step", "step"], ["epoch", "epoch"], ["relative", "relative time"], ["wall", "wall time"]];
+  const axis = [["step", "step"], ["epoch", "epoch"], ["relative", "relative time"], ["wall", "wall time"],
+    ...[...new Set([...metrics, ...(params.x?.startsWith("metric:") ? [params.x.slice(7)] : [])])].map((name) => [`metric:${name}`, name])];
   const smoothing = h("input", {
     type: "range", min: 0, max: 0.99, step: 0.01, value: params.smooth ?? 0, "aria-label": "smoothing",
     oninput: (event) => set("smooth", event.target.value === "0" ? null : event.target.value),
@@ -380,7 +411,7 @@ export function chartSettings(view, changed) {
     check("log x", params.logx === "1", (on) => set("logx", on ? "1" : null)),
     check("log y", params.logy === "1", (on) => set("logy", on ? "1" : null)),
     h("label", { class: "field" }, "smoothing ", smoothing),
-    button("whole x axis", () => {
+    button("Whole axis", () => {
       view.set({ from: null, to: null });
       changed("zoom");
     }));

@@ -14,8 +14,9 @@ export async function load(runs, metrics, { params, pixels, signal }) {
   const stretches = params.smooth ? ALL : Math.max(50, Math.round(pixels));
   const times = timed ? await fetchAll(runs, ["time"], { points: 2000 }, signal) : new Map();
   const axes = new Map(runs.map((run) => [run.id, xAxis(run, axis, times.get(run.id)?.time)]));
+  const along = axis.startsWith("metric:") ? await fetchAll(runs, [axis.slice(7)], { points: stretches }, signal) : null;
   let window = {};
-  if (params.from !== undefined || params.to !== undefined) {
+  if (!along && (params.from !== undefined || params.to !== undefined)) {
     const back = (name, fallback) => {
       if (params[name] === undefined) return null;
       const steps = runs.map((run) => axes.get(run.id).back(Number(params[name]))).filter(Number.isFinite);
@@ -32,10 +33,34 @@ export async function load(runs, metrics, { params, pixels, signal }) {
     for (const run of runs) {
       const curve = found.get(run.id)?.[metric];
       if (!curve) continue;
+      if (along) {
+        const by = along.get(run.id)?.[axis.slice(7)];
+        if (by) out[metric][run.id] = { ...byMetric(curve, by), points: curve.points, reduced: curve.reduced };
+        continue;
+      }
       const { to } = axes.get(run.id);
       out[metric][run.id] = { xs: curve.steps.map(to), ys: curve.values, points: curve.points, reduced: curve.reduced };
     }
   }
+  return out;
+}
+
+/// A curve by the values of another one, step by step: of each step of the one that has fewer, with what the other one
+/// has there. Its line goes back and forth.
+export function byMetric(curve, by) {
+  const fewer = by.steps.length < curve.steps.length ? by : curve;
+  const other = fewer === by ? curve : by;
+  const values = other.values.map((value) => value ?? NaN);
+  const [first, last] = [other.steps[0], other.steps[other.steps.length - 1]];
+  const out = { xs: [], ys: [], unsorted: true };
+  fewer.steps.forEach((step, at) => {
+    const own = fewer.values[at];
+    if (own === null || step < first || step > last) return;
+    const found = interpolate(other.steps, values, step);
+    if (!Number.isFinite(found)) return;
+    out.xs.push(fewer === by ? own : found);
+    out.ys.push(fewer === by ? found : own);
+  });
   return out;
 }
 
@@ -67,16 +92,33 @@ function xAxis(run, axis, time) {
   return { to: (step) => step, back: (x) => x };
 }
 
+/// Names of runs by their ids: with the id where several have the same.
+export function namesOf(runs) {
+  const counts = new Map();
+  for (const run of runs) counts.set(run.name, (counts.get(run.name) ?? 0) + 1);
+  return new Map(runs.map((run) => [run.id, counts.get(run.name) > 1 ? `${run.name} (${run.id})` : run.name]));
+}
+
+/// Fields of runs that they can be grouped by, besides their hyperparameters.
+export const FIELDS = ["experiment", "model", "state", "labels", "owner"];
+
+/// The group of a run.
+export function groupOf(run, group) {
+  const value = FIELDS.includes(group) ? run[group] : run.flat?.[group];
+  return Array.isArray(value) ? value.join(", ") || "none" : String(value ?? "none");
+}
+
 /// Series of a chart from loaded curves, grouped by a hyperparameter if that is asked for.
 export function series(runs, curves, { color, group, pinned }) {
   if (!group) {
+    const names = namesOf(runs);
     return runs.filter((run) => curves[run.id]).map((run) => ({
-      name: run.name, color: color(run), strong: run.id === pinned, ...curves[run.id],
+      name: names.get(run.id), color: color(run), strong: run.id === pinned, ...curves[run.id],
     }));
   }
   const groups = new Map();
   for (const run of runs.filter((one) => curves[one.id])) {
-    const key = String(run.flat?.[group] ?? "none");
+    const key = groupOf(run, group);
     groups.set(key, [...(groups.get(key) ?? []), run]);
   }
   return [...groups].map(([key, members], at) => ({
@@ -96,4 +138,8 @@ export function noteOf(curves, params) {
   return `${text}; smallest and largest of each pixel are shown, zoom in for every point${smoothed}`;
 }
 
-export const AXES = { step: "step", epoch: "epoch", relative: "seconds since the start", wall: "time" };
+export function axisName(x) {
+  return x?.startsWith("metric:") ? x.slice(7) : AXES[x ?? "step"];
+}
+
+const AXES = { step: "step", epoch: "epoch", relative: "seconds since the start", wall: "time" };

@@ -1,6 +1,8 @@
 // The page: which view the address names, and the stream of changes that all views listen to.
 
-import { ApiError, setToken, stream } from "./api.js";
+import { ApiError, hasToken, setToken, stream } from "./api.js";
+import { redrawAll } from "./chart.js";
+import { showBox } from "./dialog.js";
 import { fill, h } from "./dom.js";
 import { cluster } from "./view_cluster.js";
 import { compare } from "./view_compare.js";
@@ -77,10 +79,11 @@ async function show() {
     },
   };
   current = view;
-  for (const anchor of document.querySelectorAll("nav a")) {
-    const on = anchor.getAttribute("href") === `#/${name}`;
+  for (const anchor of document.querySelectorAll("header nav a")) {
+    const on = anchor.getAttribute("href") === `#/${{ run: "runs", search: "experiments" }[name] ?? name}`;
     on ? anchor.setAttribute("aria-current", "page") : anchor.removeAttribute("aria-current");
   }
+  document.getElementById("logout").hidden = !hasToken();
   const body = h("div", { class: `view ${Object.hasOwn(VIEWS, name) ? name : ""}` });
   fill(main, body);
   if (!Object.hasOwn(VIEWS, name)) {
@@ -98,17 +101,19 @@ async function show() {
 }
 
 function failed(body, error) {
-  if (error instanceof ApiError && error.status === 401) {
+  if (error instanceof ApiError && (error.status === 401 || error.status === 429)) {
     const input = h("input", { type: "password", autocomplete: "current-password", "aria-label": "token" });
-    fill(body, h("h1", {}, "Log in"), h("p", {}, "This hub asks for a token: `salamander hub token NAME` makes one."),
+    const wrong = hasToken() && h("p", { class: "error", role: "alert" }, error.message);
+    fill(body, h("section", { class: "card login" }, h("h1", {}, "Log in"),
+      h("p", { class: "soft" }, "This hub asks for a token; ", h("code", {}, "salamander hub token NAME"), " makes one. It is kept until this tab is closed."),
       h("form", {
         onsubmit: (event) => {
           event.preventDefault();
-          setToken(input.value);
+          setToken(input.value.trim());
           show();
           follow();
         },
-      }, input, " ", h("button", {}, "Log in")), h("p", { class: "error" }, error.message));
+      }, input, h("button", { class: "main" }, "Log in")), wrong));
     input.focus();
     return;
   }
@@ -131,6 +136,70 @@ function follow() {
   stream("events", following.signal, told, state).catch(() => state(false));
 }
 
+/// Light or dark: as the system says, until somebody chooses.
+const system = matchMedia("(prefers-color-scheme: dark)");
+function chosenTheme() {
+  try {
+    return localStorage.getItem("salamander-theme");
+  } catch {
+    return null;
+  }
+}
+function applyTheme() {
+  document.documentElement.dataset.theme = chosenTheme() ?? (system.matches ? "dark" : "light");
+}
+function turnTheme() {
+  const next = document.documentElement.dataset.theme === "dark" ? "light" : "dark";
+  try {
+    localStorage.setItem("salamander-theme", next);
+  } catch {
+    // A browser that keeps nothing follows its system.
+  }
+  applyTheme();
+  redrawAll();
+  show();
+}
+applyTheme();
+system.addEventListener("change", () => {
+  applyTheme();
+  redrawAll();
+});
+
+const KEYS = [["/", "look for something in this view"], ["g r", "runs"], ["g e", "experiments"], ["g c", "compare"], ["g k", "cluster"], ["g m", "models"],
+  ["\u2191 \u2193", "go through a table"], ["Enter", "open the row"], ["Space", "choose the row"], ["+ \u2212 0 \u2190 \u2192", "zoom and move a chart"], ["t", "light or dark"], ["?", "this help"]];
+function showHelp() {
+  showBox("Keys", h("dl", {}, KEYS.map(([key, text]) => [h("dt", {}, key.split(" ").map((one) => [h("kbd", {}, one), " "])), h("dd", {}, text)])),
+    h("p", { class: "soft" }, "Drag over a chart to zoom, click twice for the whole. The address holds the view: copy it to send it."),
+    h("p", { class: "soft" }, "Filters: ", h("code", {}, "state = running and validation/loss < 0.3 or not name ~ old")));
+}
+const PLACES = { r: "#/runs", e: "#/experiments", c: "#/compare", k: "#/cluster", m: "#/models" };
+let going = 0;
+window.addEventListener("keydown", (event) => {
+  const busy = event.target.closest?.("input, select, textarea, dialog");
+  if (busy || event.ctrlKey || event.metaKey || event.altKey) return;
+  if (Date.now() - going < 1500 && PLACES[event.key]) {
+    going = 0;
+    location.hash = PLACES[event.key];
+  } else if (event.key === "g") {
+    going = Date.now();
+  } else if (event.key === "/") {
+    const input = main.querySelector("input[type=search]");
+    if (!input) return;
+    event.preventDefault();
+    input.focus();
+  } else if (event.key === "t") {
+    turnTheme();
+  } else if (event.key === "?") {
+    showHelp();
+  }
+});
+document.getElementById("theme").addEventListener("click", turnTheme);
+document.getElementById("help").addEventListener("click", showHelp);
+document.getElementById("logout").addEventListener("click", () => {
+  setToken(null);
+  show();
+  follow();
+});
 window.addEventListener("hashchange", show);
 show();
 follow();

@@ -5,8 +5,10 @@
 //!
 //! # Layout
 //! - `main.js`: which view the address names; `api.js`: asks and follows the hub; `dom.js`: elements, text only
-//! - `view_*.js`: one file for each view; `table.js`, `chart.js`, `curves.js`: what views are made of
-//! - `curve.js`, `filter.js`, `format.js`: pure, tried without a browser
+//! - `view_*.js`: one file for each view; `run_*.js`: the parts of a run; `actions.js`, `dialog.js`: what is asked
+//!   first
+//! - `table.js`, `chart.js`, `curves.js`, `plot_*.js`, `canvas.js`: what views are made of
+//! - `curve.js`, `filter.js`, `format.js`, `diff.js`, `trials.js`, `run_events.js`: pure, tried without a browser
 
 use axum::extract::{Path, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
@@ -34,16 +36,29 @@ macro_rules! scripts {
     };
 }
 
-const FILES: [(&str, &str, &str); 17] = scripts![
+const FILES: [(&str, &str, &str); 30] = scripts![
+    "actions.js",
     "api.js",
+    "canvas.js",
     "chart.js",
     "curve.js",
     "curves.js",
+    "dialog.js",
+    "diff.js",
     "dom.js",
     "filter.js",
     "format.js",
     "main.js",
+    "plot_parallel.js",
+    "plot_scatter.js",
+    "plot_trials.js",
+    "run_confusion.js",
+    "run_events.js",
+    "run_logs.js",
+    "run_members.js",
+    "run_profiler.js",
     "table.js",
+    "trials.js",
     "view_cluster.js",
     "view_compare.js",
     "view_experiments.js",

@@ -2,7 +2,7 @@
 
 import { fill, h } from "./dom.js";
 
-const ROW = 30;
+const ROW = 32;
 const MORE = 12;
 
 /// Columns: {key, title, value(row), cell(row), num}. `chosen` is a set of ids, or null where nothing can be chosen.
@@ -15,6 +15,8 @@ export class Table {
     this.element = h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": label },
       h("table", { "aria-label": label }, this.head, this.body));
     this.element.addEventListener("scroll", () => this.draw());
+    this.element.addEventListener("keydown", (event) => this.key(event));
+    this.active = -1;
     new ResizeObserver(() => this.draw()).observe(this.element);
   }
 
@@ -38,6 +40,29 @@ export class Table {
     fill(this.head, h("tr", {}, this.chosen && h("th", {}, ""), this.columns.map(cell)));
   }
 
+  /// Up and down go through the rows, Enter opens one, Space chooses it.
+  key(event) {
+    if (event.target !== this.element) return;
+    const moves = { ArrowDown: 1, ArrowUp: -1, PageDown: 15, PageUp: -15, Home: -Infinity, End: Infinity };
+    const row = this.rows[this.active];
+    if (event.key in moves) {
+      this.active = Math.max(0, Math.min(this.rows.length - 1, this.active + moves[event.key]));
+      const [top, bottom] = [this.active * ROW, (this.active + 2) * ROW];
+      if (top < this.element.scrollTop) this.element.scrollTop = top;
+      if (bottom > this.element.scrollTop + this.element.clientHeight) this.element.scrollTop = bottom - this.element.clientHeight;
+    } else if (event.key === "Enter" && row) {
+      this.body.querySelector("tr.active a")?.click();
+    } else if (event.key === " " && row && this.chosen) {
+      this.chosen.has(row.id) ? this.chosen.delete(row.id) : this.chosen.add(row.id);
+      this.choose();
+    } else {
+      return;
+    }
+    event.preventDefault();
+    this.drawn = null;
+    this.draw();
+  }
+
   draw() {
     const height = this.element.clientHeight || 600;
     const from = Math.max(0, Math.floor(this.element.scrollTop / ROW) - MORE);
@@ -59,7 +84,8 @@ export class Table {
         this.choose();
       },
     }));
-    return h("tr", { class: this.mark(row), "aria-rowindex": at + 2 }, pick, this.columns.map(cell));
+    const classes = [this.mark(row), at === this.active ? "active" : null].filter(Boolean).join(" ");
+    return h("tr", { class: classes || null, "aria-selected": at === this.active ? "true" : null, "aria-rowindex": at + 2 }, pick, this.columns.map(cell));
   }
 }
 

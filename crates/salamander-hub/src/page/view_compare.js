@@ -1,11 +1,18 @@
 // Many runs side by side: their curves, and what they differ in.
 
 import { get } from "./api.js";
-import { button, fill, h, select } from "./dom.js";
+import { button, check, fill, h, select } from "./dom.js";
 import { Chart, chartSettings, color } from "./chart.js";
-import { AXES, load, noteOf, series } from "./curves.js";
+import { axisName, FIELDS, load, namesOf, noteOf, series } from "./curves.js";
+import { diffLines, nearChanges } from "./diff.js";
 import { number } from "./format.js";
 import { prepare } from "./view_runs.js";
+
+/// Runs of one request, and charts that are made at once, then with each frame.
+const ASKED = 1000;
+/// Runs that have a column each.
+const SIDE_BY_SIDE = 50;
+const [FIRST, MORE] = [24, 24];
 
 /// Curves of these runs, one chart for each metric whose name fits; in `body`, as the address says.
 export function curveCharts(body, view, runs, { height = 260, usual = null, fetched = () => {} } = {}) {
@@ -13,9 +20,12 @@ export function curveCharts(body, view, runs, { height = 260, usual = null, fetc
   const cards = h("div", { class: "cards" });
   const count = h("span", { class: "soft" });
   const colors = new Map(runs.map((run, at) => [run.id, color(at)]));
-  const names = () => {
+  const allNames = () => {
     const known = new Set();
     for (const run of runs) for (const name of Object.keys(run.metrics ?? {})) if (name !== "time") known.add(name);
+    return [...known];
+  };
+  const names = () => {
     let test = (name) => !usual || usual(name);
     if (view.params.metrics) {
       try {
@@ -25,13 +35,15 @@ export function curveCharts(body, view, runs, { height = 260, usual = null, fetc
         test = (name) => name.includes(view.params.metrics);
       }
     }
-    return [...known].filter(test).sort((a, b) => (a === "loss" ? -1 : b === "loss" ? 1 : a < b ? -1 : 1));
+    return allNames().filter(test).sort((a, b) => (a === "loss" ? -1 : b === "loss" ? 1 : a < b ? -1 : 1));
   };
   const sight = new IntersectionObserver((entries) => {
+    const fresh = [];
     for (const entry of entries) {
       entry.target.inSight = entry.isIntersecting;
-      if (entry.isIntersecting) draw([...charts].filter(([, chart]) => chart.element === entry.target).map(([name]) => name));
+      if (entry.isIntersecting) fresh.push(entry.target.metric);
     }
+    if (fresh.length) draw(fresh).catch(failed);
   }, { rootMargin: "200px" });
   view.signal.addEventListener("abort", () => {
     sight.disconnect();
@@ -46,12 +58,13 @@ export function curveCharts(body, view, runs, { height = 260, usual = null, fetc
     const { params } = view;
     const found = await load(runs, wanted, { params, pixels, signal: view.signal });
     if (mine < round && !some) return;
+    if (view.signal.aborted) return;
     for (const name of wanted) {
       const lines = series(runs, found[name], {
         color: (run, at) => (params.group ? color(at) : colors.get(run.id)), group: params.group, pinned: params.pinned,
       });
       charts.get(name)?.set(lines, {
-        xLabel: AXES[params.x ?? "step"], logX: params.logx === "1", logY: params.logy === "1", smooth: Number(params.smooth ?? 0),
+        xLabel: axisName(params.x), logX: params.logx === "1", logY: params.logy === "1", smooth: Number(params.smooth ?? 0),
         from: params.from === undefined ? undefined : Number(params.from), to: params.to === undefined ? undefined : Number(params.to),
         wall: params.x === "wall", note: noteOf(found[name], params),
       });
@@ -64,7 +77,8 @@ export function curveCharts(body, view, runs, { height = 260, usual = null, fetc
   const again = () => draw().catch(failed);
   const build = () => {
     const wanted = names();
-    count.textContent = `${wanted.length} metrics`;
+    const all = allNames().length;
+    count.textContent = wanted.length === all ? `${all} metrics` : `${wanted.length} of ${all} metrics`;
     for (const [name, chart] of charts) {
       if (wanted.includes(name)) continue;
       sight.unobserve(chart.element);
@@ -72,27 +86,40 @@ export function curveCharts(body, view, runs, { height = 260, usual = null, fetc
       chart.element.remove();
       charts.delete(name);
     }
-    for (const name of wanted) {
-      if (!charts.has(name)) {
-        const zoomed = (from, to) => {
-          view.set({ from, to });
-          again();
-        };
-        charts.set(name, new Chart({ title: name, height, zoomed }));
-        sight.observe(charts.get(name).element);
+    const mine = (building += 1);
+    let place = 0;
+    const put = (from, to) => {
+      for (const name of wanted.slice(from, to)) {
+        if (!charts.has(name)) charts.set(name, newChart(name));
+        const at = cards.children[place];
+        if (at !== charts.get(name).element) cards.insertBefore(charts.get(name).element, at ?? null);
+        place += 1;
       }
-      cards.append(charts.get(name).element);
-    }
+      if (to < wanted.length) requestAnimationFrame(() => mine === building && !view.signal.aborted && put(to, to + MORE));
+    };
+    put(0, FIRST);
     again();
   };
+  let building = 0;
+  const newChart = (name) => {
+    const zoomed = (from, to) => {
+      view.set({ from, to });
+      again();
+    };
+    const chart = new Chart({ title: name, height, zoomed });
+    chart.element.metric = name;
+    chart.element.inSight = false;
+    sight.observe(chart.element);
+    return chart;
+  };
   const search = h("input", {
-    type: "search", "aria-label": "metrics by pattern", placeholder: "metrics: validation/.*", value: view.params.metrics ?? "",
+    type: "search", "aria-label": "metrics by pattern", placeholder: "Metrics by pattern: validation/.*", value: view.params.metrics ?? "",
     oninput: (event) => {
       view.set({ metrics: event.target.value || null });
       build();
     },
   });
-  fill(body, h("div", { class: "bar" }, search, count), chartSettings(view, again), cards);
+  fill(body, h("div", { class: "bar" }, search, count, chartSettings(view, again, allNames().sort().slice(0, 200))), cards);
   build();
   return { build, again, colors, update: (fresh) => {
     runs = fresh;
@@ -104,47 +131,96 @@ export function curveCharts(body, view, runs, { height = 260, usual = null, fetc
 export async function compare(body, view) {
   const ids = (view.params.runs ?? "").split(",").filter(Boolean);
   if (!ids.length) {
-    fill(body, h("h1", {}, "Compare"), h("p", {}, "Choose runs in the ", h("a", { href: "#/runs" }, "table of runs"), " first."));
+    fill(body, h("h1", {}, "Compare"), h("p", { class: "empty" }, "Choose runs in the ", h("a", { href: "#/runs" }, "table of runs"), " first."));
     return;
   }
-  const fetchRuns = () => Promise.all(ids.map((id) => get(`runs/${encodeURIComponent(id)}`, {}, view.signal).then(prepare)));
+  const fetchRuns = async () => {
+    const found = new Map();
+    for (let from = 0; from < ids.length; from += ASKED) {
+      const page = await get("runs", { ids: ids.slice(from, from + ASKED).join(","), limit: ASKED, metrics: "*", archived: "true" }, view.signal);
+      for (const run of page.items) found.set(run.id, prepare({ ...run }));
+    }
+    return ids.map((id) => found.get(id)).filter(Boolean);
+  };
   let runs = await fetchRuns();
-  const [legend, area, differences, grouping] = [h("div", { class: "legend" }), h("div"), h("div"), h("div", { class: "bar" })];
-  fill(body, h("h1", {}, `Compare ${runs.length} runs`), legend, grouping, area, h("h2", {}, "What they differ in"), differences);
+  const [legend, area, differences, files] = [h("div", { class: "legend" }), h("div"), h("div"), h("div")];
+  const grouping = h("div", { class: "bar" });
+  fill(body, h("h1", {}, `Compare ${runs.length} runs`), legend, grouping, area, h("h2", {}, "What they differ in"), differences,
+    h("h2", {}, "Configurations"), files);
   const charts = curveCharts(area, view, runs, { height: 300 });
   const hparams = [...new Set(runs.flatMap((run) => Object.keys(run.flat)))].sort();
   const varied = hparams.filter((name) => new Set(runs.map((run) => String(run.flat[name]))).size > 1);
-  fill(grouping, select("group by", [["", "nothing"], ...varied.map((name) => [name, name])], view.params.group ?? "", (value) => {
+  fill(grouping, select("group by", [["", "nothing"], ...[...FIELDS, ...varied].map((name) => [name, name])], view.params.group ?? "", (value) => {
     view.set({ group: value || null });
     charts.again();
   }), h("span", { class: "soft" }, "a group is drawn as its mean, with a band from the smallest to the largest"));
   const draw = () => {
-    fill(legend, runs.map((run) => h("span", {},
-      h("i", { class: "swatch", style: { background: charts.colors.get(run.id) } }), " ",
-      h("a", { href: view.link(["run", run.id]) }, run.name), " ",
-      button(view.params.pinned === run.id ? "baseline" : "pin", () => {
-        view.set({ pinned: view.params.pinned === run.id ? null : run.id });
-        charts.again();
-        draw();
-      }, { title: "Take this run as the baseline", "aria-pressed": view.params.pinned === run.id ? "true" : "false" }))));
-    const base = runs.find((run) => run.id === view.params.pinned);
-    const metrics = [...new Set(runs.flatMap((run) => Object.keys(run.metrics)))].filter((name) => name !== "time").sort();
-    const cell = (run, name) => {
-      const value = run.metrics[name];
-      const change = base && base !== run && typeof value === "number" && typeof base.metrics[name] === "number" ? value - base.metrics[name] : null;
-      return h("td", { class: "num" }, value === undefined ? "" : number(value), change === null ? "" : h("span", { class: "soft" }, ` (${change >= 0 ? "+" : ""}${number(change, 3)})`));
-    };
-    fill(differences, h("div", { class: "scroll" }, h("table", { "aria-label": "differences" },
-      h("thead", {}, h("tr", {}, h("th", {}, ""), runs.map((run) => h("th", { scope: "col" }, run.name)))),
-      h("tbody", {},
-        hparams.map((name) => h("tr", { class: varied.includes(name) ? "differs" : null }, h("th", { scope: "row" }, name), runs.map((run) => h("td", {}, String(run.flat[name] ?? "\u2013"))))),
-        metrics.map((name) => h("tr", {}, h("th", { scope: "row" }, name), runs.map((run) => cell(run, name))))))));
+    drawLegend(legend, { view, runs, colors: charts.colors, pinned: () => {
+      charts.again();
+      draw();
+      drawFiles(files, { view, runs });
+    } });
+    drawDifferences(differences, { view, runs, hparams, varied, redraw: draw });
   };
   draw();
+  await drawFiles(files, { view, runs });
   view.onChange(async (change) => {
     if (change.runs && !change.runs.some((id) => ids.includes(id))) return;
     runs = await fetchRuns();
     charts.update(runs);
     draw();
   }, 700);
+}
+
+function drawLegend(legend, { view, runs, colors, pinned }) {
+  const names = namesOf(runs);
+  fill(legend, runs.map((run) => h("span", {},
+    h("i", { class: "swatch", style: { background: colors.get(run.id) } }), " ",
+    h("a", { href: view.link(["run", run.id]) }, names.get(run.id)), " ",
+    button(view.params.pinned === run.id ? "baseline" : "pin", () => {
+      view.set({ pinned: view.params.pinned === run.id ? null : run.id });
+      pinned();
+    }, { class: "small", title: "Take this run as the baseline", "aria-pressed": view.params.pinned === run.id ? "true" : "false" }))));
+}
+
+function drawDifferences(element, { view, runs: all, hparams, varied, redraw }) {
+  const runs = [...all.filter((run) => run.id === view.params.pinned), ...all.filter((run) => run.id !== view.params.pinned)].slice(0, SIDE_BY_SIDE);
+  const [base, names] = [runs.find((run) => run.id === view.params.pinned), namesOf(runs)];
+  const metrics = [...new Set(runs.flatMap((run) => Object.keys(run.metrics)))].filter((name) => name !== "time").sort();
+  const cell = (run, name) => {
+    const value = run.metrics[name];
+    const change = base && base !== run && typeof value === "number" && typeof base.metrics[name] === "number" ? value - base.metrics[name] : null;
+    return h("td", { class: "num" }, value === undefined ? "" : number(value), change === null ? "" : h("span", { class: "soft" }, ` (${change >= 0 ? "+" : ""}${number(change, 3)})`));
+  };
+  const only = view.params.all !== "1";
+  const shown = only ? varied : hparams;
+  fill(element, h("div", { class: "bar" }, check("only what differs", only, (on) => {
+    view.set({ all: on ? null : "1" });
+    redraw();
+  }), all.length > runs.length && h("span", { class: "soft" }, `the first ${runs.length} of ${all.length} runs`)), h("div", { class: "scroll" }, h("table", { "aria-label": "differences" },
+    h("thead", {}, h("tr", {}, h("th", {}, ""), runs.map((run) => h("th", { scope: "col", class: "num" }, names.get(run.id), run === base && " (baseline)")))),
+    h("tbody", {},
+      shown.map((name) => h("tr", { class: varied.includes(name) && !only ? "differs" : null }, h("th", { scope: "row" }, name), runs.map((run) => h("td", { class: "num" }, String(run.flat[name] ?? "\u2013"))))),
+      metrics.map((name) => h("tr", {}, h("th", { scope: "row" }, name), runs.map((run) => cell(run, name))))))));
+}
+
+/// The files of two runs, line by line: the baseline's and another one's.
+async function drawFiles(element, { view, runs }) {
+  const [base, names] = [runs.find((run) => run.id === view.params.pinned) ?? runs[0], namesOf(runs)];
+  const others = runs.filter((run) => run.id !== base.id);
+  if (!others.length) {
+    fill(element, h("p", { class: "soft" }, "There is only one run."));
+    return;
+  }
+  const other = others.find((run) => run.id === view.params.against) ?? others[0];
+  const file = async (run) => (await get(`experiments/${run.experiment}/config`, {}, view.signal)).config;
+  const [a, b] = await Promise.all([file(base), file(other)]);
+  const lines = diffLines(a, b);
+  const signs = { same: " ", gone: "\u2212", new: "+" };
+  const changed = lines.filter(({ kind }) => kind !== "same").length;
+  fill(element, h("div", { class: "bar" }, select(`${names.get(base.id)} beside`, others.map((run) => [run.id, names.get(run.id)]), other.id, (value) => {
+    view.set({ against: value });
+    drawFiles(element, { view, runs });
+  }), h("span", { class: "soft" }, changed ? `${changed} lines differ` : "the files are the same; trials of a search differ in their hyperparameters only")),
+  h("pre", { class: "diff", tabindex: "0", "aria-label": "difference of configurations" }, nearChanges(lines).map(({ kind, text, count }) => h("div", { class: kind === "left" ? "same" : kind }, kind === "left" ? `  \u22ef ${count} lines` : `${signs[kind]} ${text}`))));
 }

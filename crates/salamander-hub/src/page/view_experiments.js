@@ -1,11 +1,13 @@
 // Experiments: one file each, with one trial or a search.
 
 import { all } from "./api.js";
-import { fill, h } from "./dom.js";
+import { button, check, fill, h } from "./dom.js";
 import { parse } from "./filter.js";
-import { number, time } from "./format.js";
+import { duration, number, time } from "./format.js";
 import { sortBy, Table } from "./table.js";
-import { state } from "./view_runs.js";
+import { columnPicker, meter, saveTable, state } from "./view_runs.js";
+
+const USUAL = ["id", "name", "state", "kind", "model", "trials", "best", "progress", "created", "labels"];
 
 export async function experiments(body, view) {
   let rows = [];
@@ -14,13 +16,22 @@ export async function experiments(body, view) {
     { key: "name", title: "experiment", value: (row) => row.name, cell: (row) => h("a", { href: view.link(["search", row.id]) }, row.name) },
     { key: "state", title: "state", value: (row) => row.state, cell: state },
     { key: "kind", title: "kind", value: (row) => row.kind },
+    { key: "model", title: "model", value: (row) => row.model },
     { key: "trials", title: "trials", num: true, value: (row) => row.trials },
+    { key: "metric", title: "metric", value: (row) => row.metric },
     { key: "best", title: "best", num: true, value: (row) => row.best, cell: (row) => (row.best === null ? "" : h("span", { title: row.metric }, number(row.best))) },
-    { key: "progress", title: "done", num: true, value: (row) => row.progress, cell: (row) => (row.progress === null ? "" : `${Math.round(row.progress * 100)} %`) },
+    { key: "progress", title: "done", num: true, value: (row) => row.progress, cell: (row) => (row.progress === null ? "" : meter(row.progress, `${Math.round(row.progress * 100)} %`)) },
+    { key: "priority", title: "priority", num: true, value: (row) => row.priority },
+    { key: "slots", title: "slots", num: true, value: (row) => row.slots },
     { key: "created", title: "created", value: (row) => row.created, cell: (row) => time(row.created) },
+    { key: "duration", title: "duration", num: true, value: (row) => (row.started ? (row.ended ?? Date.now()) - row.started : null), cell: (row) => duration(row.started ? (row.ended ?? Date.now()) - row.started : null) },
+    { key: "owner", title: "owner", value: (row) => row.owner },
+    { key: "description", title: "description", value: (row) => row.description },
     { key: "labels", title: "labels", value: (row) => row.labels.join(" "), cell: (row) => row.labels.map((label) => h("span", { class: "label" }, label)) },
   ];
   const problem = h("span", { class: "error", role: "alert" });
+  const count = h("span", { class: "soft", role: "status" });
+  const wanted = () => (view.params.columns ? view.params.columns.split(",") : USUAL);
   const table = new Table({ columns, label: "experiments", sorted: (sort) => {
     view.set({ sort });
     draw();
@@ -34,19 +45,27 @@ export async function experiments(body, view) {
       problem.textContent = error.message;
     }
     const sort = view.params.sort ?? "-created";
+    table.columns = columns.filter(({ key }) => wanted().includes(key));
     table.set(sortBy(shown, columns, sort), sort);
+    count.textContent = shown.length === rows.length ? `${number(rows.length)} experiments` : `${number(shown.length)} of ${number(rows.length)} experiments`;
+  };
+  const load = async () => {
+    rows = [...await all("experiments", { archived: view.params.archived === "1" ? "true" : null }, null, view.signal)];
+    draw();
   };
   fill(body, h("h1", {}, "Experiments"), h("div", { class: "bar" }, h("input", {
-    type: "search", "aria-label": "filter", value: view.params.filter ?? "", placeholder: "kind = search and best > 0.9",
+    type: "search", class: "wide", "aria-label": "filter", value: view.params.filter ?? "", placeholder: "Filter: kind = search and best > 0.9",
     oninput: (event) => {
       view.set({ filter: event.target.value || null });
       draw();
     },
-  }), problem), table.element);
-  const load = async () => {
-    rows = [...await all("experiments", {}, null, view.signal)];
+  }), check("archived", view.params.archived === "1", (on) => {
+    view.set({ archived: on ? "1" : null });
+    load();
+  }), h("details", { class: "columns" }, h("summary", {}, "Columns"), h("div", {}, columnPicker(columns, new Set(wanted()), (names) => {
+    view.set({ columns: names.join(",") });
     draw();
-  };
+  }))), button("CSV", () => saveTable("experiments", table.columns, table.rows)), count, problem), table.element);
   await load();
   view.onChange(load, 1000);
 }

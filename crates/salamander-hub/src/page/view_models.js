@@ -1,7 +1,8 @@
-// The registry: models with their versions.
+// The registry: models with their versions and aliases.
 
-import { get } from "./api.js";
-import { fill, h } from "./dom.js";
+import { act, get } from "./api.js";
+import { ask, attempt } from "./dialog.js";
+import { button, fill, h } from "./dom.js";
 import { time } from "./format.js";
 
 export async function models(body, view) {
@@ -9,15 +10,38 @@ export async function models(body, view) {
     const found = await get("models", {}, view.signal);
     const list = Array.isArray(found) ? found : found.items ?? [];
     const details = await Promise.all(list.map((model) => get(`models/${encodeURIComponent(model.name)}`, {}, view.signal)));
-    fill(body, h("h1", {}, "Models"),
-      list.length === 0 && h("p", { class: "soft" }, "No checkpoint is registered yet."),
-      details.map((model) => h("section", {}, h("h2", {}, model.name), h("p", {}, model.description ?? ""),
-        h("div", { class: "scroll" }, h("table", { "aria-label": `versions of ${model.name}` },
-          h("thead", {}, h("tr", {}, ["version", "run", "checkpoint", "notes", "registered"].map((title) => h("th", { scope: "col" }, title)))),
-          h("tbody", {}, (model.versions ?? []).map((version) => h("tr", {},
-            h("td", {}, String(version.version)), h("td", {}, h("a", { href: view.link(["run", String(version.run)]) }, String(version.run))),
-            h("td", {}, version.checkpoint), h("td", {}, version.notes ?? ""), h("td", {}, time(version.created))))))))));
+    fill(body, h("h1", {}, "Models"), h("div", { class: "bar" }, button("New model\u2026", async () => {
+      const answer = await ask({ title: "New model", text: "Checkpoints of runs are registered as its versions.", confirm: "Make", fields: [{ name: "name", label: "Name", required: true }, { name: "description", label: "Description" }] });
+      if (answer?.name.trim() && await attempt(() => act("POST", "models", { name: answer.name.trim(), description: answer.description }), "Made")) await draw();
+    })),
+    list.length === 0 && h("p", { class: "empty" }, "No checkpoint is registered yet. The checkpoints of a run have a button for it."),
+    details.map((model) => modelCard(model, view, draw)));
   };
   await draw();
   view.onChange((change) => (change.models ? draw() : null));
+}
+
+function modelCard(model, view, draw) {
+  const path = `models/${encodeURIComponent(model.name)}`;
+  const doing = async (call, done) => {
+    if (await attempt(call, done)) await draw();
+  };
+  const name = async (version) => {
+    const answer = await ask({ title: `Name version ${version.version} of ${model.name}`, text: "An alias points to one version; the one that had it loses it.", confirm: "Name", fields: [{ name: "alias", label: "Alias", value: "champion", required: true }] });
+    if (answer?.alias.trim()) doing(() => act("POST", `${path}/aliases`, { alias: answer.alias.trim(), version: version.version }), "Named");
+  };
+  const remove = async (version) => {
+    const what = version ? `version ${version.version} of ${model.name}` : `model ${model.name} with all versions`;
+    if (await ask({ title: `Delete ${what}?`, text: "Checkpoints stay, and may be collected from then on.", confirm: "Delete", danger: true })) doing(() => act("DELETE", version ? `${path}/versions/${version.version}` : path), "Deleted");
+  };
+  const row = (version) => h("tr", {}, h("td", { class: "num" }, String(version.version)),
+    h("td", {}, version.aliases.map((alias) => h("span", { class: "label" }, alias, button("\u00d7", () => doing(() => act("POST", `${path}/aliases`, { alias, version: null })), { "aria-label": `remove alias ${alias}` })))),
+    h("td", {}, h("a", { href: view.link(["run", String(version.run), "checkpoints"]) }, String(version.run))), h("td", {}, version.checkpoint), h("td", { title: version.notes }, version.notes ?? ""), h("td", {}, time(version.created)),
+    h("td", {}, button("Name\u2026", () => name(version), { class: "small", "aria-label": `name version ${version.version}` }), " ", button("Delete", () => remove(version), { class: "small", "aria-label": `delete version ${version.version}` })));
+  return h("section", { class: "card" }, h("h2", {}, model.name), model.description && h("p", {}, model.description),
+    h("div", { class: "scroll" }, h("table", { "aria-label": `versions of ${model.name}` },
+      h("thead", {}, h("tr", {}, ["version", "aliases", "run", "checkpoint", "notes", "registered", ""].map((title) => h("th", { scope: "col" }, title)))),
+      h("tbody", {}, (model.versions ?? []).map(row)))),
+    h("p", { class: "soft" }, "Use it as ", h("code", {}, `model:${model.name}`), " or ", h("code", {}, `model:${model.name}@champion`), " in evaluate, predict, export and serve. ",
+      button("Delete model", () => remove(null), { class: "small danger" })));
 }

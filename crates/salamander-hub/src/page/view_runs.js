@@ -1,15 +1,20 @@
-// All runs: a flat table with a choice of columns, sorted by any, filtered by a small language.
+// All runs: a flat table with a choice of columns, sorted by any, filtered by a small language, grouped if wanted.
 
-import { all } from "./api.js";
-import { button, fill, h } from "./dom.js";
+import { act, all } from "./api.js";
+import { groupOf, FIELDS } from "./curves.js";
+import { ask, attempt } from "./dialog.js";
+import { button, check, fileName, fill, h, save, select } from "./dom.js";
 import { parse } from "./filter.js";
 import { duration, flat, number, time } from "./format.js";
 import { sortBy, Table } from "./table.js";
+import { curveCharts } from "./view_compare.js";
 
 const USUAL = ["name", "state", "model", "progress", "best", "loss", "started", "duration", "labels"];
+/// Curves of groups are those of so many runs at most.
+const GROUPED = 300;
 
 export function state(row) {
-  const known = /^[a-z_]+$/.test(row.state) ? row.state : "";
+  const known = /^[a-z_]+$/.test(row.state) ? row.state.split("_")[0] : "";
   return h("span", { class: `state ${known}`, title: row.reason ?? null }, row.state);
 }
 
@@ -17,6 +22,11 @@ export function prepare(run) {
   run.flat = flat(run.hparams);
   run.duration = run.started ? (run.ended ?? Date.now()) - run.started : null;
   return run;
+}
+
+/// A bar with how much is done.
+export function meter(share, text) {
+  return h("span", { class: "meter" }, text, h("span", { "aria-hidden": "true" }, h("span", { style: { width: `${Math.max(0, Math.min(1, share)) * 100}%` } })));
 }
 
 export function ownColumns(view) {
@@ -28,7 +38,7 @@ export function ownColumns(view) {
     { key: "experiment", title: "experiment", value: (row) => row.experiment, num: true,
       cell: (row) => h("a", { href: view.link(["search", row.experiment]) }, row.experiment) },
     { key: "progress", title: "steps", num: true, value: (row) => row.steps,
-      cell: (row) => `${number(row.steps)}${row.total_steps ? ` / ${number(row.total_steps)}` : ""}` },
+      cell: (row) => (row.total_steps && row.state === "running" ? meter(row.steps / row.total_steps, number(row.steps)) : number(row.steps)) },
     { key: "epoch", title: "epoch", num: true, value: (row) => row.epoch + 1 },
     { key: "best", title: "best", num: true, value: (row) => row.best,
       cell: (row) => (row.best === null ? "" : h("span", { title: row.metric }, number(row.best))) },
@@ -59,15 +69,74 @@ export function hparamColumns(rows) {
   }));
 }
 
+/// Columns that can be shown, with a box each and a search over them.
+export function columnPicker(columns, on, changed) {
+  const list = h("div");
+  const draw = (part) => fill(list, columns.filter(({ title }) => title.toLowerCase().includes(part)).slice(0, 300).map((column) => h("label", {}, h("input", {
+    type: "checkbox", checked: on.has(column.key), onchange: (event) => {
+      event.target.checked ? on.add(column.key) : on.delete(column.key);
+      changed([...on]);
+    },
+  }), ` ${column.title}`)));
+  draw("");
+  return [h("input", { type: "search", placeholder: "find a column", "aria-label": "find a column", oninput: (event) => draw(event.target.value.toLowerCase()) }), list];
+}
+
+/// The table as a file for other programs.
+export function saveTable(name, columns, rows) {
+  const quote = (value) => {
+    const text = value === null || value === undefined ? "" : Array.isArray(value) ? value.join(" ") : String(value);
+    // A spreadsheet must not take a name for a formula.
+    const safe = typeof value === "string" && /^[=+\-@]/.test(text) ? `'${text}` : text;
+    return /[",\n]/.test(safe) ? `"${safe.replaceAll('"', '""')}"` : safe;
+  };
+  const lines = [columns.map(({ title }) => quote(title)), ...rows.map((row) => columns.map((column) => quote(column.value(row))))];
+  save(fileName(name, ".csv"), new Blob([lines.map((line) => line.join(",")).join("\n") + "\n"], { type: "text/csv" }));
+}
+
+/// Groups as rows: how many runs, and mean, smallest and largest of what they measured.
+export function groupRows(rows, group) {
+  const groups = new Map();
+  for (const row of rows) {
+    const key = groupOf(row, group);
+    const members = groups.get(key);
+    if (members) members.push(row);
+    else groups.set(key, [row]);
+  }
+  return [...groups].map(([name, members]) => ({ id: name, name, members, count: members.length }));
+}
+
+function groupColumns(view, group, columns) {
+  const measured = (values) => {
+    const numbers = values.filter((value) => typeof value === "number" && Number.isFinite(value));
+    if (!numbers.length) return null;
+    const mean = numbers.reduce((sum, value) => sum + value, 0) / numbers.length;
+    return { mean, low: Math.min(...numbers), high: Math.max(...numbers) };
+  };
+  const wanted = columns.filter(({ num, key }) => num && !["experiment", "epoch"].includes(key));
+  return [
+    { key: "name", title: group, value: (row) => row.name,
+      cell: (row) => h("a", { href: view.link(["compare"], { runs: row.members.slice(0, GROUPED).map(({ id }) => id).join(",") }) }, row.name) },
+    { key: "count", title: "runs", num: true, value: (row) => row.count },
+    ...wanted.map((column) => {
+      const of = (row) => measured(row.members.map(column.value));
+      const shown = (value) => (column.key === "duration" ? duration(value) : number(value, 4));
+      return { key: column.key, title: `${column.title}: mean`, num: true, value: (row) => of(row)?.mean, cell: (row) => {
+        const found = of(row);
+        return found === null ? "" : h("span", { title: "mean, and smallest to largest" }, shown(found.mean),
+          found.low < found.high && h("span", { class: "soft" }, ` (${shown(found.low)} \u2013 ${shown(found.high)})`));
+      } };
+    }),
+  ];
+}
+
 export async function runs(body, view) {
-  let rows = [];
-  let columns = ownColumns(view);
+  let [rows, shownRows, columns] = [[], [], ownColumns(view)];
   const chosen = new Set((view.params.chosen ?? "").split(",").filter(Boolean));
   const wanted = () => (view.params.columns ? view.params.columns.split(",") : USUAL);
   const count = h("span", { class: "soft", role: "status" });
   const problem = h("span", { class: "error", role: "alert" });
-  const compareLink = h("a", { href: "#/compare" }, "");
-  const picker = h("div");
+  const [picker, doing, grouping, below] = [h("div"), h("div", { class: "bar" }), h("span"), h("div")];
   const table = new Table({
     columns: [], chosen, label: "runs",
     choose: () => {
@@ -80,16 +149,19 @@ export async function runs(body, view) {
     },
   });
   const input = h("input", {
-    type: "search", value: view.params.filter ?? "", placeholder: "state = running and loss < 0.3 and hparam.lr > 0.01",
+    type: "search", class: "wide", value: view.params.filter ?? "", placeholder: "Filter: state = running and loss < 0.3 and hparam.lr > 0.01",
     "aria-label": "filter", oninput: (event) => {
       view.set({ filter: event.target.value || null });
       draw();
+      drawGroups();
     },
   });
-  const told = () => {
-    compareLink.textContent = chosen.size ? `compare ${chosen.size}` : "";
-    compareLink.href = view.link(["compare"], { runs: [...chosen].join(",") });
-  };
+  const told = () => fill(doing, chosenBar(view, { chosen, rows, clear: () => {
+    chosen.clear();
+    table.choose();
+    draw();
+  }, changed: () => load() }));
+  const shownColumns = () => wanted().map((name) => columns.find((column) => column.key === name)).filter(Boolean);
   const draw = () => {
     let shown = rows;
     problem.textContent = "";
@@ -98,38 +170,53 @@ export async function runs(body, view) {
     } catch (error) {
       problem.textContent = error.message;
     }
-    const names = wanted();
-    table.columns = names.map((name) => columns.find((column) => column.key === name)).filter(Boolean);
-    const sort = view.params.sort ?? "-started";
-    table.set(sortBy(shown, columns, sort), sort);
-    count.textContent = shown.length === rows.length ? `${rows.length} runs` : `${shown.length} of ${rows.length} runs`;
+    const { group } = view.params;
+    const sort = view.params.sort ?? (group ? "-count" : "-started");
     shownRows = shown;
+    table.chosen = group ? null : chosen;
+    table.columns = group ? groupColumns(view, group, shownColumns()) : shownColumns();
+    table.set(group ? sortBy(groupRows(shown, group), table.columns, sort) : sortBy(shown, columns, sort), sort);
+    const all = shown.length === rows.length ? `${number(rows.length)} runs` : `${number(shown.length)} of ${number(rows.length)} runs`;
+    count.textContent = group ? `${table.rows.length} groups, ${all}` : all;
   };
-  let shownRows = [];
-  const drawPicker = () => {
-    const on = new Set(wanted());
-    fill(picker, columns.map((column) => h("label", {}, h("input", {
-      type: "checkbox", checked: on.has(column.key), onchange: (event) => {
-        event.target.checked ? on.add(column.key) : on.delete(column.key);
-        view.set({ columns: [...on].join(",") });
-        draw();
-      },
-    }), ` ${column.title}`)));
+  let charts = null;
+  const drawGroups = () => {
+    if (!view.params.group) {
+      charts = null;
+      fill(below);
+      return;
+    }
+    const some = shownRows.slice(0, GROUPED);
+    if (charts) return charts.update(some);
+    const area = h("div");
+    fill(below, h("h2", {}, "Curves of the groups: mean, and a band from the smallest to the largest"), area);
+    const watched = new Set(some.map((run) => `validation/${run.metric}`));
+    charts = curveCharts(area, view, some, { usual: (name) => name === "loss" || watched.has(name) });
+  };
+  const drawGrouping = () => {
+    const names = [...new Set(rows.slice(0, 2000).flatMap((row) => Object.keys(row.flat)))].sort();
+    const varied = names.filter((name) => new Set(rows.slice(0, 2000).map((row) => String(row.flat[name]))).size > 1);
+    const known = view.params.group && ![...FIELDS, ...varied].includes(view.params.group) ? [view.params.group] : [];
+    fill(grouping, select("group by", [["", "nothing"], ...[...FIELDS, ...varied, ...known].map((name) => [name, name])], view.params.group ?? "", (value) => {
+      view.set({ group: value || null, sort: null });
+      draw();
+      drawGroups();
+    }));
   };
   fill(body, h("h1", {}, "Runs"),
-    h("div", { class: "bar" }, input, problem,
-      h("details", { class: "columns" }, h("summary", {}, "columns"), picker),
-      button("choose all shown", () => {
+    h("div", { class: "bar" }, input, grouping,
+      check("archived", view.params.archived === "1", (on) => {
+        view.set({ archived: on ? "1" : null });
+        load();
+      }),
+      h("details", { class: "columns" }, h("summary", {}, "Columns"), picker),
+      button("CSV", () => saveTable("runs", table.columns, table.rows), { title: "Save the table as it is shown" }),
+      button("Choose all shown", () => {
         for (const row of shownRows.slice(0, 500)) chosen.add(row.id);
         table.choose();
         draw();
-      }),
-      button("choose none", () => {
-        chosen.clear();
-        table.choose();
-        draw();
-      }), compareLink, count),
-    table.element);
+      }), count, problem),
+    doing, table.element, below);
   const load = async () => {
     const archived = view.params.archived === "1" ? "true" : null;
     const take = (items) => {
@@ -139,9 +226,40 @@ export async function runs(body, view) {
     };
     const items = await all("runs", { metrics: "*", archived, sort: "-started" }, (items) => items.length === 1000 && take([...items]), view.signal);
     take(items);
-    drawPicker();
+    if (!picker.contains(document.activeElement)) {
+      fill(picker, columnPicker(columns, new Set(wanted()), (names) => {
+        view.set({ columns: names.join(",") });
+        draw();
+      }));
+    }
+    if (!grouping.contains(document.activeElement)) drawGrouping();
+    drawGroups();
+    told();
   };
-  told();
   await load();
+  if (!rows.length) fill(below, h("p", { class: "empty" }, "There are no runs here yet. ", h("code", {}, "salamander train experiment.yaml"), " makes one."));
   view.onChange(load, 1000);
+}
+
+/// What can be done with the runs that are chosen.
+function chosenBar(view, { chosen, rows, clear, changed }) {
+  if (!chosen.size) return null;
+  const some = rows.filter((row) => chosen.has(row.id));
+  const experiments = [...new Set(some.map((row) => row.experiment))];
+  const each = async (call, done) => {
+    if (await attempt(async () => {
+      for (const id of experiments) await call(id);
+    }, done)) await changed();
+  };
+  const what = experiments.length === 1 ? `experiment ${experiments[0]}` : `${experiments.length} experiments`;
+  const archived = some.some((row) => row.archived);
+  return [h("a", { class: "button", href: view.link(["compare"], { runs: [...chosen].join(",") }) }, `Compare ${chosen.size}`),
+    button("Label\u2026", async () => {
+      const answer = await ask({ title: "Add a label", text: `Labels are those of experiments: ${what}.`, confirm: "Add label", fields: [{ name: "label", label: "Label", required: true }] });
+      if (answer?.label.trim()) each((id) => act("PATCH", `experiments/${id}`, { add_labels: [answer.label.trim()] }), "Labelled");
+    }),
+    button(archived ? "Unarchive\u2026" : "Archive\u2026", async () => {
+      const verb = archived ? "unarchive" : "archive";
+      if (await ask({ title: `${archived ? "Unarchive" : "Archive"} ${what}?`, text: archived ? "Lists show it again." : "Lists leave it out; nothing is deleted.", confirm: archived ? "Unarchive" : "Archive" })) each((id) => act("POST", `experiments/${id}/${verb}`), "Done");
+    }), button("Choose none", clear)];
 }

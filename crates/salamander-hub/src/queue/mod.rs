@@ -3,9 +3,10 @@
 //!
 //! # Layout
 //! - [`Queue`]: one turn after the other; `plan`: what a turn does, and why; `process`: the processes
-//! - `upkeep`: checkpoints that go, budgets, logs
+//! - [`QueuePlatform`]: where they train, if not here; `upkeep`: checkpoints that go, budgets, logs
 
 mod plan;
+mod platform;
 mod process;
 mod upkeep;
 
@@ -24,16 +25,22 @@ use crate::hub::{Hub, OWN_FOLDER, Speaker, now};
 use crate::ids::ExperimentId;
 use crate::ingest::{Ingester, folder};
 use crate::operation::{Operation, Wanted};
-use crate::store::experiments::Job;
+use crate::store::experiments::ExperimentJob;
 use crate::store::limits::Usage;
-use plan::{Ended, Queued, Standing, Step, after, plan, with_process};
-use process::{Process, Start};
+use plan::{ExperimentStanding, QueueAction, QueueProcessEnd, Queued, after, plan, with_process};
+pub use platform::QueuePlatform;
+use process::{ProcessStart, QueueProcess};
 
 impl Hub {
+    /// When the process of an experiment was started, and with how many slots, while there is one.
+    pub(crate) fn process_of(&self, id: ExperimentId) -> Option<(i64, u32)> {
+        process::kept(&self.own_folder(id))
+    }
+
     /// What an experiment may use and has used, its process that runs included.
     pub fn usage(&self, id: ExperimentId) -> Result<Usage, Error> {
         let usage = self.store().usage(id)?;
-        Ok(match process::kept(&self.own_folder(id)) {
+        Ok(match self.process_of(id) {
             Some((since, slots)) => usage.with(now() - since, slots),
             None => usage,
         })
@@ -45,21 +52,22 @@ pub struct Queue {
     hub: Hub,
     programs: Arc<Programs>,
     slots: u32,
-    processes: BTreeMap<ExperimentId, Process>,
+    processes: BTreeMap<ExperimentId, QueueProcess>,
     /// Experiments whose process was looked for.
     looked: BTreeSet<ExperimentId>,
     ingester: Option<Arc<Mutex<Ingester>>>,
     /// Days that logs stay after the end of an experiment whose file says nothing of it.
     log_days: Option<i64>,
     last_upkeep: Option<Instant>,
+    platform: Option<Box<dyn QueuePlatform>>,
 }
 
 impl Queue {
     /// With so many slots; with none it starts nothing, and only carries out what else is wanted.
     pub fn new(hub: Hub, programs: Arc<Programs>, slots: u32) -> Self {
         let (processes, looked) = (BTreeMap::new(), BTreeSet::new());
-        let (ingester, log_days, last_upkeep) = (None, None, None);
-        Self { hub, programs, slots, processes, looked, ingester, log_days, last_upkeep }
+        let (ingester, log_days, last_upkeep, platform) = (None, None, None, None);
+        Self { hub, programs, slots, processes, looked, ingester, log_days, last_upkeep, platform }
     }
 
     /// With this ingester, whose store knows what an experiment has done before it is told to be over.
@@ -74,6 +82,19 @@ impl Queue {
     pub fn with_log_retention(mut self, days: Option<u32>) -> Self {
         self.log_days = days.map(i64::from);
         self
+    }
+
+    /// Experiments train there instead of on this machine.
+    #[must_use]
+    pub fn on(mut self, platform: Option<Box<dyn QueuePlatform>>) -> Self {
+        self.platform = platform;
+        self
+    }
+
+    /// Ends what an experiment has elsewhere that does not go on.
+    fn end_elsewhere(&self, job: &ExperimentJob) -> Result<(), Error> {
+        let Some(platform) = &self.platform else { return Ok(()) };
+        platform.end(&self.hub.runs().join(&job.folder)).map_err(Error::Remote)
     }
 
     fn catch_up(&self, folder: &str) {
@@ -111,8 +132,10 @@ impl Queue {
             }
         }
         for step in plan(&queued, self.slots) {
-            let (Step::Start(id, _) | Step::Interrupt(id) | Step::Preempt(id) | Step::Kill(id)) =
-                &step;
+            let (QueueAction::Start(id, _)
+            | QueueAction::Interrupt(id)
+            | QueueAction::Preempt(id)
+            | QueueAction::Kill(id)) = &step;
             let Some(job) = jobs.iter().find(|job| job.id == *id) else { continue };
             if let Err(error) = self.perform(&step, job) {
                 failed = failed.or(Some(error));
@@ -122,7 +145,7 @@ impl Queue {
     }
 
     /// Where an experiment stands; `None`: it is over.
-    fn look(&mut self, job: &Job, wanted: Wanted) -> Result<Option<Queued>, Error> {
+    fn look(&mut self, job: &ExperimentJob, wanted: Wanted) -> Result<Option<Queued>, Error> {
         let layout = RunLayout::new(self.hub.runs().join(&job.folder));
         let own = self.hub.own_folder(job.id);
         let was_running = matches!(
@@ -130,7 +153,7 @@ impl Queue {
             "running" | "pausing" | "stopping_canceled" | "stopping_killed"
         );
         if self.looked.insert(job.id) && !self.processes.contains_key(&job.id) {
-            let found = Process::find(&own, folder::holder(&layout), job.slots as u32);
+            let found = QueueProcess::find(&own, folder::holder(&layout), job.slots as u32);
             self.processes.extend(found.map(|process| (job.id, process)));
         }
         let ended = match self.processes.get_mut(&job.id) {
@@ -139,14 +162,18 @@ impl Queue {
             None => None,
         };
         if let Some((code, asked)) = ended {
+            let is_there = layout.experiment().is_file() || layout.search().is_file();
+            let fact = is_there.then(|| folder::state(&layout, folder::holder(&layout)));
+            let ended = QueueProcessEnd { fact, code, error: process::last_error(&own), asked };
+            let mut standing = after(wanted, &ended, job.restarts);
+            if !matches!(standing.state, "queued" | "paused") {
+                // Before it is told to be over: until then it is tried again.
+                self.end_elsewhere(job)?;
+            }
             self.account(job, self.processes.contains_key(&job.id))?;
             self.processes.remove(&job.id);
             process::forget(&own);
             self.catch_up(&job.folder);
-            let is_there = layout.experiment().is_file() || layout.search().is_file();
-            let fact = is_there.then(|| folder::state(&layout, folder::holder(&layout)));
-            let ended = Ended { fact, code, error: process::last_error(&own), asked };
-            let mut standing = after(wanted, &ended, job.restarts);
             if standing.state == "canceled"
                 && let Some(reason) = self.hub.store().usage(job.id)?.reason
             {
@@ -164,7 +191,10 @@ impl Queue {
                 // It is tried again; until then people see why it is still there.
                 if job.state != "deleting" {
                     let reason = Some(error.to_string());
-                    self.settle(job, &Standing { state: "deleting", reason, faults: None })?;
+                    self.settle(
+                        job,
+                        &ExperimentStanding { state: "deleting", reason, faults: None },
+                    )?;
                 }
                 return Err(error);
             }
@@ -179,9 +209,12 @@ impl Queue {
 
         if ended.is_none() && state != job.state {
             let over = state == "canceled";
+            if over {
+                self.end_elsewhere(job)?;
+            }
             let reason = over.then(|| self.hub.store().usage(job.id)).transpose()?;
             let reason = reason.and_then(|usage| usage.reason);
-            self.settle(job, &Standing { state, reason, faults: None })?;
+            self.settle(job, &ExperimentStanding { state, reason, faults: None })?;
         }
         if state == "queued" && self.slots > 0 && job.slots > i64::from(self.slots) {
             let reason = format!(
@@ -193,18 +226,21 @@ impl Queue {
         }
         Ok((state != "canceled").then(|| Queued {
             leaving: process.is_some_and(|process| process.asked()),
-            ..Queued::of(job, wanted, process.map(Process::slots))
+            ..Queued::of(job, wanted, process.map(QueueProcess::slots))
         }))
     }
 
-    fn perform(&mut self, step: &Step, job: &Job) -> Result<(), Error> {
+    fn perform(&mut self, step: &QueueAction, job: &ExperimentJob) -> Result<(), Error> {
         match (step, self.processes.get_mut(&job.id)) {
-            (Step::Interrupt(_) | Step::Preempt(_), Some(process)) => process.interrupt(),
-            (Step::Kill(_), Some(process)) => process.kill(),
-            (Step::Start(_, slots), None) => match self.start(job, *slots) {
+            (QueueAction::Interrupt(_) | QueueAction::Preempt(_), Some(process)) => {
+                process.interrupt()
+            }
+            (QueueAction::Kill(_), Some(process)) => process.kill(),
+            (QueueAction::Start(_, slots), None) => match self.start(job, *slots) {
                 Ok(process) => {
                     self.processes.insert(job.id, process);
-                    let running = Standing { state: "running", reason: None, faults: None };
+                    let running =
+                        ExperimentStanding { state: "running", reason: None, faults: None };
                     self.settle(job, &running)?;
                 }
                 Err(error) => self.fail(job, error.to_string())?,
@@ -214,7 +250,7 @@ impl Queue {
         Ok(())
     }
 
-    fn start(&self, job: &Job, slots: u32) -> Result<Process, Error> {
+    fn start(&self, job: &ExperimentJob, slots: u32) -> Result<QueueProcess, Error> {
         let missing = || Error::Conflict("no program is known for this experiment".to_string());
         let path = job.program.as_deref().ok_or_else(missing)?;
         let program = self.programs.check(path, job.program_hash.as_deref().unwrap_or_default())?;
@@ -230,16 +266,24 @@ impl Queue {
             vec!["train".to_string(), text(file), "--id".into(), job.folder.clone()];
         arguments.extend(["--out".into(), text(self.hub.runs().to_path_buf())]);
         arguments.extend(["--slots".into(), at_a_time.to_string()]);
+        arguments.extend(self.platform.iter().flat_map(|platform| platform.arguments()));
         if !self.hub.runs().join(&job.folder).exists() {
             // One that goes on has them in its own file.
             arguments.extend(job.sets.iter().flat_map(|set| ["--set".to_string(), set.clone()]));
         }
         let folder = job.base.as_ref().map_or_else(|| self.hub.runs().to_path_buf(), PathBuf::from);
-        Process::start(&Start { program: &program, arguments, folder, own: &own, slots })
+        QueueProcess::start(&ProcessStart {
+            program: &program,
+            arguments,
+            folder,
+            own: &own,
+            slots,
+        })
     }
 
     /// Removes an experiment with its folder: first its name, so that nobody finds half of it.
-    fn delete(&self, job: &Job) -> Result<(), Error> {
+    fn delete(&self, job: &ExperimentJob) -> Result<(), Error> {
+        self.end_elsewhere(job)?;
         let runs = self.hub.runs();
         let trash = runs.join(OWN_FOLDER).join(format!("deleted-{}", job.id));
         let folder = runs.join(&job.folder);
@@ -257,12 +301,15 @@ impl Queue {
         self.hub.say(&Speaker::default(), Operation::Deleted { experiment: job.id })
     }
 
-    fn fail(&self, job: &Job, reason: String) -> Result<(), Error> {
-        self.settle(job, &Standing { state: "failed", reason: Some(reason), faults: None })
+    fn fail(&self, job: &ExperimentJob, reason: String) -> Result<(), Error> {
+        self.settle(
+            job,
+            &ExperimentStanding { state: "failed", reason: Some(reason), faults: None },
+        )
     }
 
-    fn settle(&self, job: &Job, standing: &Standing) -> Result<(), Error> {
-        let Standing { state, reason, faults } = standing.clone();
+    fn settle(&self, job: &ExperimentJob, standing: &ExperimentStanding) -> Result<(), Error> {
+        let ExperimentStanding { state, reason, faults } = standing.clone();
         if matches!(state, "completed" | "failed" | "canceled") {
             let (experiment, state) = (job.id, state.to_string());
             return self

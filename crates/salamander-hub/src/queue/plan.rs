@@ -5,7 +5,7 @@
 
 use crate::ids::ExperimentId;
 use crate::operation::Wanted;
-use crate::store::experiments::Job;
+use crate::store::experiments::ExperimentJob;
 
 /// Ends of a process without a word that are tolerated, each followed by a resume.
 pub(super) const MAX_FAULTS: i64 = 30;
@@ -28,7 +28,7 @@ pub(super) struct Queued {
 
 impl Queued {
     /// A job with what is wanted of it, and the slots of its process.
-    pub(super) fn of(job: &Job, wanted: Wanted, running: Option<u32>) -> Self {
+    pub(super) fn of(job: &ExperimentJob, wanted: Wanted, running: Option<u32>) -> Self {
         Self {
             id: job.id,
             wanted,
@@ -43,7 +43,7 @@ impl Queued {
 
 /// What is to be done.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Step {
+pub(super) enum QueueAction {
     /// Its process is started, or resumed, with so many slots.
     Start(ExperimentId, u32),
     /// Its process is asked to end with a checkpoint, because somebody wants it.
@@ -55,13 +55,13 @@ pub(super) enum Step {
 }
 
 /// What follows, for experiments that are not over.
-pub(super) fn plan(queued: &[Queued], slots: u32) -> Vec<Step> {
+pub(super) fn plan(queued: &[Queued], slots: u32) -> Vec<QueueAction> {
     let mut steps = Vec::new();
     for one in queued.iter().filter(|one| one.running.is_some()) {
         match one.wanted {
             Wanted::Run => {}
-            Wanted::Paused | Wanted::Canceled => steps.push(Step::Interrupt(one.id)),
-            Wanted::Killed | Wanted::Deleted => steps.push(Step::Kill(one.id)),
+            Wanted::Paused | Wanted::Canceled => steps.push(QueueAction::Interrupt(one.id)),
+            Wanted::Killed | Wanted::Deleted => steps.push(QueueAction::Kill(one.id)),
         }
     }
     // Those who leave have their slots until they are gone.
@@ -76,7 +76,7 @@ pub(super) fn plan(queued: &[Queued], slots: u32) -> Vec<Step> {
         if i64::from(one.slots) <= free {
             let given = i64::from(one.max_slots.max(one.slots)).min(free);
             free -= given;
-            steps.push(Step::Start(one.id, given as u32));
+            steps.push(QueueAction::Start(one.id, given as u32));
             continue;
         }
         preempt_for(one, free, queued, &mut steps);
@@ -87,7 +87,7 @@ pub(super) fn plan(queued: &[Queued], slots: u32) -> Vec<Step> {
 }
 
 /// Asks those to leave that come later, the last ones first, if that makes room.
-fn preempt_for(one: &Queued, free: i64, queued: &[Queued], steps: &mut Vec<Step>) {
+fn preempt_for(one: &Queued, free: i64, queued: &[Queued], steps: &mut Vec<QueueAction>) {
     let on_their_way: i64 = queued
         .iter()
         .filter(|other| other.leaving || other.wanted != Wanted::Run)
@@ -106,7 +106,7 @@ fn preempt_for(one: &Queued, free: i64, queued: &[Queued], steps: &mut Vec<Step>
             break;
         }
         missing -= i64::from(other.running.unwrap_or(0));
-        leave.push(Step::Preempt(other.id));
+        leave.push(QueueAction::Preempt(other.id));
     }
     if missing <= 0 {
         steps.append(&mut leave);
@@ -115,7 +115,7 @@ fn preempt_for(one: &Queued, free: i64, queued: &[Queued], steps: &mut Vec<Step>
 
 /// How a process ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Ended {
+pub(super) struct QueueProcessEnd {
     /// What its folder says: `completed`, `failed`, `interrupted`, or nothing where there is none.
     pub(super) fact: Option<(String, Option<String>)>,
     /// Its exit code, where this hub was its parent and it has one.
@@ -128,7 +128,7 @@ pub(super) struct Ended {
 
 /// Where an experiment stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Standing {
+pub(super) struct ExperimentStanding {
     pub(super) state: &'static str,
     pub(super) reason: Option<String>,
     /// How often its process has ended without a word, where that has changed.
@@ -146,10 +146,10 @@ pub(super) fn with_process(wanted: Wanted) -> &'static str {
 }
 
 /// Where an experiment stands after its process has ended.
-pub(super) fn after(wanted: Wanted, ended: &Ended, faults: i64) -> Standing {
+pub(super) fn after(wanted: Wanted, ended: &QueueProcessEnd, faults: i64) -> ExperimentStanding {
     let fact = ended.fact.as_ref().map(|(state, _)| state.as_str());
     let said = || ended.fact.as_ref().and_then(|(_, reason)| reason.clone());
-    let standing = |state, reason| Standing { state, reason, faults: None };
+    let standing = |state, reason| ExperimentStanding { state, reason, faults: None };
     match (fact, wanted) {
         (Some("completed"), _) => standing("completed", None),
         (_, Wanted::Canceled | Wanted::Killed | Wanted::Deleted) => {
@@ -171,7 +171,7 @@ pub(super) fn after(wanted: Wanted, ended: &Ended, faults: i64) -> Standing {
             let reason = format!("its process ended {} times without a word", faults + 1);
             standing("failed", Some(reason))
         }
-        (_, Wanted::Run) => Standing {
+        (_, Wanted::Run) => ExperimentStanding {
             state: "queued",
             reason: Some("its process was killed; it goes on from its last checkpoint".into()),
             faults: Some(faults + 1),
@@ -198,9 +198,10 @@ mod tests {
     #[test]
     fn the_first_of_the_queue_start_and_a_large_one_is_not_passed() {
         let queued = [one(1, 42, (1, 1), None), one(2, 42, (3, 3), None), one(3, 42, (1, 1), None)];
-        assert_eq!(plan(&queued, 3), [Step::Start(ExperimentId(1), 1)]);
+        assert_eq!(plan(&queued, 3), [QueueAction::Start(ExperimentId(1), 1)]);
         let queued = [one(1, 42, (1, 8), None), one(2, 1, (1, 1), None)];
-        let steps = [Step::Start(ExperimentId(2), 1), Step::Start(ExperimentId(1), 3)];
+        let steps =
+            [QueueAction::Start(ExperimentId(2), 1), QueueAction::Start(ExperimentId(1), 3)];
         assert_eq!(plan(&queued, 4), steps, "a search takes what is left");
     }
 
@@ -211,7 +212,7 @@ mod tests {
             one(2, 50, (1, 1), Some(1)),
             one(3, 10, (1, 1), None),
         ];
-        assert_eq!(plan(&queued, 2), [Step::Preempt(ExperimentId(2))]);
+        assert_eq!(plan(&queued, 2), [QueueAction::Preempt(ExperimentId(2))]);
         queued[1].leaving = true;
         assert_eq!(plan(&queued, 2), []);
         let queued =
@@ -224,21 +225,21 @@ mod tests {
     #[test]
     fn wishes_become_signals() {
         let wish = |wanted| Queued { wanted, ..one(1, 42, (1, 1), Some(1)) };
-        assert_eq!(plan(&[wish(Wanted::Paused)], 1), [Step::Interrupt(ExperimentId(1))]);
-        assert_eq!(plan(&[wish(Wanted::Killed)], 1), [Step::Kill(ExperimentId(1))]);
+        assert_eq!(plan(&[wish(Wanted::Paused)], 1), [QueueAction::Interrupt(ExperimentId(1))]);
+        assert_eq!(plan(&[wish(Wanted::Killed)], 1), [QueueAction::Kill(ExperimentId(1))]);
         let paused = Queued { running: None, ..wish(Wanted::Paused) };
         assert_eq!(plan(&[paused], 1), []);
     }
 
     #[test]
     fn an_end_is_what_the_folder_says_and_what_was_wanted() {
-        let ended = |fact: Option<&str>, code| Ended {
+        let ended = |fact: Option<&str>, code| QueueProcessEnd {
             fact: fact.map(|state| (state.to_string(), Some("why".to_string()))),
             code,
             error: Some("no such model".into()),
             asked: false,
         };
-        let check = |wanted, ended: &Ended, faults, state, left| {
+        let check = |wanted, ended: &QueueProcessEnd, faults, state, left| {
             let standing = after(wanted, ended, faults);
             assert_eq!((standing.state, standing.faults), (state, left), "{wanted:?} {ended:?}");
             standing.reason
@@ -252,7 +253,7 @@ mod tests {
         assert_eq!(reason.as_deref(), Some("no such model"));
         check(Wanted::Run, &ended(Some("interrupted"), None), 2, "queued", Some(3));
         check(Wanted::Run, &ended(Some("interrupted"), None), MAX_FAULTS, "failed", None);
-        let asked = Ended { asked: true, ..ended(Some("interrupted"), Some(130)) };
+        let asked = QueueProcessEnd { asked: true, ..ended(Some("interrupted"), Some(130)) };
         check(Wanted::Run, &asked, 2, "queued", None);
     }
 }

@@ -20,8 +20,8 @@ const KEPT: &str = "process.json";
 const QUOTED: u64 = 8192;
 
 /// A process.
-pub(super) struct Process {
-    kept: Kept,
+pub(super) struct QueueProcess {
+    kept: ProcessRecord,
     /// While this hub is its parent.
     child: Option<Child>,
     /// The hub's folder for the experiment.
@@ -29,7 +29,7 @@ pub(super) struct Process {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Kept {
+struct ProcessRecord {
     pid: u32,
     /// When it was started, so that another process with its number is told from it.
     started: u64,
@@ -42,7 +42,7 @@ struct Kept {
     asked: bool,
 }
 
-impl Kept {
+impl ProcessRecord {
     fn write(&self, own: &Path) -> Result<(), Error> {
         let path = own.join(KEPT);
         let json = serde_json::to_vec(self).unwrap_or_default();
@@ -51,7 +51,7 @@ impl Kept {
 }
 
 /// What is to be started.
-pub(super) struct Start<'a> {
+pub(super) struct ProcessStart<'a> {
     pub(super) program: &'a Path,
     pub(super) arguments: Vec<String>,
     pub(super) folder: PathBuf,
@@ -60,9 +60,9 @@ pub(super) struct Start<'a> {
     pub(super) slots: u32,
 }
 
-impl Process {
+impl QueueProcess {
     /// Starts it; what it prints goes to its console.
-    pub(super) fn start(start: &Start<'_>) -> Result<Self, Error> {
+    pub(super) fn start(start: &ProcessStart<'_>) -> Result<Self, Error> {
         let console = start.own.join("console.log");
         let out = File::options().create(true).append(true).open(&console);
         let out = out.map_err(Error::io(&console))?;
@@ -81,7 +81,7 @@ impl Process {
             .map_err(Error::io(start.program))?;
         let pid = child.id();
         let (started, slots) = (started(pid).unwrap_or(0), start.slots);
-        let kept = Kept { pid, started, slots, since: now(), asked: false };
+        let kept = ProcessRecord { pid, started, slots, since: now(), asked: false };
         // Without it a hub that is started anew finds the process by the lock of its folder.
         kept.write(start.own)?;
         Ok(Self { kept, child: Some(child), own: start.own.to_path_buf() })
@@ -90,11 +90,12 @@ impl Process {
     /// Finds the process that a hub before this one started, or the one that holds the run's folder.
     pub(super) fn find(own: &Path, holder: Option<u32>, slots: u32) -> Option<Self> {
         let kept = fs::read(own.join(KEPT)).ok();
-        let kept: Option<Kept> = kept.and_then(|bytes| serde_json::from_slice(&bytes).ok());
+        let kept: Option<ProcessRecord> =
+            kept.and_then(|bytes| serde_json::from_slice(&bytes).ok());
         let alive = kept.filter(|kept| started(kept.pid) == Some(kept.started));
         let held = || {
             let pid = holder.filter(|pid| *pid > 0)?;
-            Some(Kept { pid, started: started(pid)?, slots, since: now(), asked: false })
+            Some(ProcessRecord { pid, started: started(pid)?, slots, since: now(), asked: false })
         };
         let kept = alive.or_else(held)?;
         Some(Self { kept, child: None, own: own.to_path_buf() })
@@ -157,7 +158,7 @@ impl Process {
 
 /// When the last process was started, and with how many slots, whether it runs or not.
 pub(super) fn kept(own: &Path) -> Option<(i64, u32)> {
-    let kept: Kept = serde_json::from_slice(&fs::read(own.join(KEPT)).ok()?).ok()?;
+    let kept: ProcessRecord = serde_json::from_slice(&fs::read(own.join(KEPT)).ok()?).ok()?;
     Some((kept.since, kept.slots)).filter(|(since, _)| *since > 0)
 }
 
@@ -193,7 +194,7 @@ mod tests {
     #[test]
     fn a_process_is_found_again_and_another_of_its_number_is_not_it() {
         let own = tempfile::tempdir().expect("a folder");
-        let start = Start {
+        let start = ProcessStart {
             program: Path::new("/bin/sh"),
             arguments: vec![
                 "-c".into(),
@@ -203,8 +204,8 @@ mod tests {
             own: own.path(),
             slots: 2,
         };
-        let mut process = Process::start(&start).expect("started");
-        let mut found = Process::find(own.path(), None, 1).expect("found");
+        let mut process = QueueProcess::start(&start).expect("started");
+        let mut found = QueueProcess::find(own.path(), None, 1).expect("found");
         assert_eq!((found.slots(), found.ended()), (2, None));
         while last_error(own.path()).is_none() {
             std::thread::yield_now();
@@ -212,7 +213,7 @@ mod tests {
         assert_eq!(last_error(own.path()).as_deref(), Some("broken"));
         assert!(!found.asked());
         process.interrupt();
-        let again = Process::find(own.path(), None, 1).expect("it does not listen");
+        let again = QueueProcess::find(own.path(), None, 1).expect("it does not listen");
         assert!(again.asked(), "the next hub does not ask twice, which would end it at once");
         assert!(kept(own.path()).is_some_and(|(since, slots)| since > 0 && slots == 2));
         found.kill();
@@ -220,6 +221,6 @@ mod tests {
             std::thread::yield_now();
         }
         assert_eq!(found.ended(), Some(None));
-        assert!(Process::find(own.path(), None, 1).is_none());
+        assert!(QueueProcess::find(own.path(), None, 1).is_none());
     }
 }

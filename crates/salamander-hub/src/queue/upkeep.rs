@@ -16,14 +16,14 @@ use crate::gc::CollectRequest;
 use crate::hub::{Speaker, now};
 use crate::ingest::folder;
 use crate::operation::{Operation, Wanted};
-use crate::store::experiments::Job;
+use crate::store::experiments::ExperimentJob;
 
 /// How often trials of searches that go on are looked at, and logs.
 const SELDOM: Duration = Duration::from_secs(10);
 
 impl Queue {
     /// All of it that is not about one job.
-    pub(super) fn keep_in_order(&mut self, jobs: &[Job]) -> Result<(), Error> {
+    pub(super) fn keep_in_order(&mut self, jobs: &[ExperimentJob]) -> Result<(), Error> {
         self.tell_killed_trials()?;
         self.collect()?;
         if self.last_upkeep.is_none_or(|last| last.elapsed() >= SELDOM) {
@@ -95,7 +95,11 @@ impl Queue {
     }
 
     /// Ends an experiment that has used all that it may.
-    pub(super) fn check_budget(&self, job: &Job, wanted: Wanted) -> Result<Wanted, Error> {
+    pub(super) fn check_budget(
+        &self,
+        job: &ExperimentJob,
+        wanted: Wanted,
+    ) -> Result<Wanted, Error> {
         let running = self.processes.get(&job.id).map(|p| (now() - p.since(), p.slots()));
         let usage = self.hub.store().usage(job.id)?;
         let usage = running.map_or_else(|| usage.clone(), |(ms, slots)| usage.with(ms, slots));
@@ -110,7 +114,7 @@ impl Queue {
     }
 
     /// Counts what a process has used that has ended: until now, or until it last wrote something if nobody looked.
-    pub(super) fn account(&self, job: &Job, seen: bool) -> Result<(), Error> {
+    pub(super) fn account(&self, job: &ExperimentJob, seen: bool) -> Result<(), Error> {
         let own = self.hub.own_folder(job.id);
         let Some((since, slots)) = process::kept(&own) else { return Ok(()) };
         let layout = RunLayout::new(self.hub.runs().join(&job.folder));

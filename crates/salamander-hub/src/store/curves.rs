@@ -5,7 +5,7 @@ pub(crate) const CHUNK: usize = 1024;
 
 /// A point of a curve.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Point {
+pub struct StoredPoint {
     /// Optimizer steps done.
     pub step: i64,
     /// What was measured; may be no number.
@@ -14,19 +14,19 @@ pub struct Point {
 
 /// What is known of a chunk without its points.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(crate) struct Summary {
+pub(crate) struct ChunkSummary {
     pub(crate) first: i64,
     pub(crate) last: i64,
     pub(crate) points: u64,
     /// The smallest and the largest value; the first of equals.
-    pub(crate) min: Option<Point>,
-    pub(crate) max: Option<Point>,
+    pub(crate) min: Option<StoredPoint>,
+    pub(crate) max: Option<StoredPoint>,
     /// The first step without a number.
     pub(crate) nan: Option<i64>,
 }
 
-impl Summary {
-    pub(crate) fn of(points: &[Point]) -> Self {
+impl ChunkSummary {
+    pub(crate) fn of(points: &[StoredPoint]) -> Self {
         let mut all = Bucket::default();
         let (mut first, mut last) = (i64::MAX, i64::MIN);
         for point in points {
@@ -39,7 +39,7 @@ impl Summary {
 }
 
 /// Steps as varints of their differences, values as they are.
-pub(crate) fn encode(points: &[Point]) -> (Vec<u8>, Vec<u8>) {
+pub(crate) fn encode(points: &[StoredPoint]) -> (Vec<u8>, Vec<u8>) {
     let mut steps = Vec::with_capacity(points.len() * 2);
     let mut values = Vec::with_capacity(points.len() * 8);
     let mut before = 0i64;
@@ -59,7 +59,7 @@ pub(crate) fn encode(points: &[Point]) -> (Vec<u8>, Vec<u8>) {
 }
 
 /// The points of a chunk; `None`: these bytes are none.
-pub(crate) fn decode(steps: &[u8], values: &[u8]) -> Option<Vec<Point>> {
+pub(crate) fn decode(steps: &[u8], values: &[u8]) -> Option<Vec<StoredPoint>> {
     let (values, rest) = values.as_chunks::<8>();
     let mut points = Vec::with_capacity(values.len());
     let (mut at, mut step) = (0, 0i64);
@@ -75,7 +75,7 @@ pub(crate) fn decode(steps: &[u8], values: &[u8]) -> Option<Vec<Point>> {
             }
         }
         step = step.wrapping_add((number >> 1) as i64 ^ -((number & 1) as i64));
-        points.push(Point { step, value: f64::from_le_bytes(*value) });
+        points.push(StoredPoint { step, value: f64::from_le_bytes(*value) });
     }
     (rest.is_empty() && at == steps.len()).then_some(points)
 }
@@ -90,13 +90,13 @@ pub(crate) struct Reducer {
 
 #[derive(Clone, Copy, Default)]
 struct Bucket {
-    min: Option<Point>,
-    max: Option<Point>,
+    min: Option<StoredPoint>,
+    max: Option<StoredPoint>,
     nan: Option<i64>,
 }
 
 impl Bucket {
-    fn take(&mut self, point: Point) {
+    fn take(&mut self, point: StoredPoint) {
         if point.value.is_nan() {
             self.nan.get_or_insert(point.step);
             return;
@@ -127,30 +127,30 @@ impl Reducer {
     }
 
     /// Takes a chunk by what is known of it; `false`: it reaches over several stretches, and its points are needed.
-    pub(crate) fn take_summary(&mut self, summary: &Summary) -> bool {
+    pub(crate) fn take_summary(&mut self, summary: &ChunkSummary) -> bool {
         let (first, last) = (self.place(summary.first), self.place(summary.last));
         let (Some(place), true) = (first, first == last) else { return false };
         let bucket = &mut self.buckets[place];
         summary.min.into_iter().chain(summary.max).for_each(|point| bucket.take(point));
         if let Some(step) = summary.nan {
-            bucket.take(Point { step, value: f64::NAN });
+            bucket.take(StoredPoint { step, value: f64::NAN });
         }
         true
     }
 
     /// Takes a point; one outside of the steps is left out.
-    pub(crate) fn take(&mut self, point: Point) {
+    pub(crate) fn take(&mut self, point: StoredPoint) {
         if let Some(place) = self.place(point.step) {
             self.buckets[place].take(point);
         }
     }
 
     /// What is left: points of the curve in the order of their steps.
-    pub(crate) fn finish(self) -> Vec<Point> {
-        let mut kept: Vec<Point> = Vec::new();
+    pub(crate) fn finish(self) -> Vec<StoredPoint> {
+        let mut kept: Vec<StoredPoint> = Vec::new();
         for Bucket { min, max, nan } in self.buckets {
-            let nan = nan.map(|step| Point { step, value: f64::NAN });
-            let mut of_bucket: Vec<Point> = min.into_iter().chain(max).chain(nan).collect();
+            let nan = nan.map(|step| StoredPoint { step, value: f64::NAN });
+            let mut of_bucket: Vec<StoredPoint> = min.into_iter().chain(max).chain(nan).collect();
             of_bucket.sort_by_key(|point| point.step);
             of_bucket.dedup_by_key(|point| (point.step, point.value.to_bits()));
             kept.extend(of_bucket);
@@ -165,13 +165,13 @@ mod tests {
 
     use super::*;
 
-    fn points() -> impl Strategy<Value = Vec<Point>> {
+    fn points() -> impl Strategy<Value = Vec<StoredPoint>> {
         let value = prop_oneof![any::<f64>(), Just(f64::NAN), -10.0..10.0];
-        let point = (any::<i64>(), value).prop_map(|(step, value)| Point { step, value });
+        let point = (any::<i64>(), value).prop_map(|(step, value)| StoredPoint { step, value });
         prop::collection::vec(point, 0..200)
     }
 
-    fn bits(points: &[Point]) -> Vec<(i64, u64)> {
+    fn bits(points: &[StoredPoint]) -> Vec<(i64, u64)> {
         points.iter().map(|point| (point.step, point.value.to_bits())).collect()
     }
 
@@ -189,14 +189,14 @@ mod tests {
 
         #[test]
         fn extremes_survive(values in prop::collection::vec(-1e3..1e3, 1..3000), stretches in 1usize..300) {
-            let points: Vec<Point> = values
+            let points: Vec<StoredPoint> = values
                 .iter()
                 .enumerate()
-                .map(|(step, value)| Point { step: step as i64, value: *value })
+                .map(|(step, value)| StoredPoint { step: step as i64, value: *value })
                 .collect();
             let mut reducer = Reducer::new(0, points.len() as i64 - 1, stretches);
             for chunk in points.chunks(16) {
-                if !reducer.take_summary(&Summary::of(chunk)) {
+                if !reducer.take_summary(&ChunkSummary::of(chunk)) {
                     chunk.iter().for_each(|point| reducer.take(*point));
                 }
             }
@@ -205,12 +205,12 @@ mod tests {
             prop_assert!(kept.len() <= stretches * 2);
             prop_assert!(kept.is_sorted_by_key(|point| point.step));
             for stretch in points.chunk_by(|a, b| a.step / width == b.step / width) {
-                let of = |points: &[Point]| {
-                    let all = Summary::of(points);
+                let of = |points: &[StoredPoint]| {
+                    let all = ChunkSummary::of(points);
                     (all.min.map(|p| p.value), all.max.map(|p| p.value))
                 };
-                let same = |point: &&Point| point.step / width == stretch[0].step / width;
-                let left: Vec<Point> = kept.iter().filter(same).copied().collect();
+                let same = |point: &&StoredPoint| point.step / width == stretch[0].step / width;
+                let left: Vec<StoredPoint> = kept.iter().filter(same).copied().collect();
                 prop_assert_eq!(of(&left), of(stretch));
             }
         }
@@ -218,9 +218,10 @@ mod tests {
 
     #[test]
     fn what_is_no_number_is_kept_as_a_gap() {
-        let points = [(1, 1.0), (2, f64::NAN), (3, 3.0)].map(|(step, value)| Point { step, value });
+        let points =
+            [(1, 1.0), (2, f64::NAN), (3, 3.0)].map(|(step, value)| StoredPoint { step, value });
         let mut reducer = Reducer::new(0, 9, 1);
-        assert!(reducer.take_summary(&Summary::of(&points)));
+        assert!(reducer.take_summary(&ChunkSummary::of(&points)));
         assert_eq!(bits(&reducer.finish()), bits(&points));
     }
 }

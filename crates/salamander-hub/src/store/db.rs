@@ -7,6 +7,8 @@
 
 #[cfg(feature = "postgres")]
 pub(super) mod pg;
+#[cfg(feature = "postgres")]
+pub(super) mod pg_tls;
 
 #[cfg(feature = "postgres")]
 use std::cell::RefCell;

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::db::{Db, DbError, DbRow, OptionalExtension, params};
-use super::page::{Conditions, ListQuery, Page, Selection, Sort, Table, page};
+use super::page::{Conditions, ListQuery, ListSource, Page, Selection, Sort, page};
 use super::writer::Touched;
 use super::{Store, Tx};
 use crate::Error;
@@ -72,7 +72,7 @@ pub struct Experiment {
 
 /// What the queue needs to know of an experiment.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Job {
+pub(crate) struct ExperimentJob {
     pub(crate) id: ExperimentId,
     pub(crate) folder: String,
     pub(crate) state: String,
@@ -112,7 +112,7 @@ const COLUMNS: &str = "id, name, folder, origin, owner, description, state, reas
     restarts, program, program_hash, change, \
     (SELECT string_agg(label, '\n' ORDER BY label) FROM labels WHERE experiment = experiments.id)";
 
-const TABLE: Table = Table { columns: COLUMNS, from: "experiments", id: "id" };
+const TABLE: ListSource = ListSource { columns: COLUMNS, from: "experiments", id: "id" };
 
 fn read(row: &DbRow<'_>) -> Result<Experiment, DbError> {
     let id: i64 = row.get(0)?;
@@ -213,7 +213,7 @@ impl Store {
     }
 
     /// Experiments that the hub starts and that are not over, in the order of the queue.
-    pub(crate) fn jobs(&self) -> Result<Vec<Job>, Error> {
+    pub(crate) fn jobs(&self) -> Result<Vec<ExperimentJob>, Error> {
         self.read(|db| {
             let sql = "SELECT id, folder, state, wanted, priority, slots, max_slots, restarts, sets, base, \
                        program, program_hash FROM experiments WHERE wanted = 'deleted' OR \
@@ -221,7 +221,7 @@ impl Store {
             let mut query = db.prepare_cached(sql)?;
             let rows = query.query_map((), |row| {
                 let sets: String = row.get(8)?;
-                Ok(Job {
+                Ok(ExperimentJob {
                     id: ExperimentId(row.get(0)?),
                     folder: row.get(1)?,
                     state: row.get(2)?,

@@ -68,7 +68,7 @@ pub struct LogPage {
 }
 
 /// A block of the table.
-struct Block {
+struct LogBlock {
     id: i64,
     run: i64,
     process: String,
@@ -76,8 +76,8 @@ struct Block {
     text: String,
 }
 
-fn read(row: &DbRow<'_>) -> Result<Block, DbError> {
-    Ok(Block {
+fn read(row: &DbRow<'_>) -> Result<LogBlock, DbError> {
+    Ok(LogBlock {
         id: row.get(0)?,
         run: row.get(1)?,
         process: row.get(2)?,
@@ -100,7 +100,8 @@ impl Store {
                     continue;
                 }
                 let from = seen.get(&process).copied().unwrap_or(0);
-                let mut part = Part { run, process: &process, from, limit, backwards, end: from };
+                let mut part =
+                    LogPart { run, process: &process, from, limit, backwards, end: from };
                 let lines = part.read(db, query, &words)?;
                 seen.insert(process.clone(), part.end);
                 found.extend(in_time(lines));
@@ -140,7 +141,7 @@ impl Store {
             let (mut found, mut before) = (Vec::new(), i64::MAX);
             while found.len() < limit {
                 let rows = statement.query_map(params![matching, before], read)?;
-                let blocks = rows.collect::<Result<Vec<Block>, _>>()?;
+                let blocks = rows.collect::<Result<Vec<LogBlock>, _>>()?;
                 for block in &blocks {
                     if query.process.as_ref().is_none_or(|wanted| *wanted == block.process) {
                         found.extend(lines(block, query, &words).into_iter().rev());
@@ -158,7 +159,7 @@ impl Store {
 }
 
 /// What is wanted of one process's log.
-struct Part<'a> {
+struct LogPart<'a> {
     run: RunId,
     process: &'a str,
     /// The first line that was not seen.
@@ -169,7 +170,7 @@ struct Part<'a> {
     end: i64,
 }
 
-impl Part<'_> {
+impl LogPart<'_> {
     fn read(&mut self, db: &Db, query: &LogQuery, words: &[String]) -> Result<Vec<LogLine>, Error> {
         let order = if self.backwards { "DESC" } else { "ASC" };
         let matched = match words {
@@ -254,7 +255,7 @@ pub(super) fn words(search: &str) -> Vec<String> {
 }
 
 /// The lines of a block that are wanted.
-fn lines(block: &Block, query: &LogQuery, words: &[String]) -> Vec<LogLine> {
+fn lines(block: &LogBlock, query: &LogQuery, words: &[String]) -> Vec<LogLine> {
     let run = RunId::from_number(block.run);
     let wanted = |(number, text): (i64, &str)| {
         let (level, time) = (level(text), time(text));
@@ -313,7 +314,7 @@ fn cut(text: &str, bytes: usize) -> usize {
 fn write(
     tx: &Tx<'_>,
     run: RunId,
-    grown: Option<&Block>,
+    grown: Option<&LogBlock>,
     (process, first_line): (&str, i64),
     text: &str,
 ) -> Result<(), Error> {

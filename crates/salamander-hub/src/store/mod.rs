@@ -50,8 +50,8 @@ use db::{OptionalExtension, SqlDialect, params};
 pub use server::Database;
 use url::StoreLock;
 pub use url::{StoreAccess, StoreUrl};
+use writer::StoreWriter;
 pub(crate) use writer::Tx;
-use writer::Writer;
 pub use writer::{Commit, Touched};
 
 /// Connections for reading that are kept.
@@ -60,19 +60,19 @@ const READERS: usize = 8;
 /// A handle of a store; clones share it.
 #[derive(Clone)]
 pub struct Store {
-    shared: Arc<Shared>,
+    shared: Arc<StoreInner>,
 }
 
-struct Shared {
+struct StoreInner {
     url: StoreUrl,
     readers: Mutex<Vec<Db>>,
-    writer: Writer,
+    writer: StoreWriter,
     change: Arc<AtomicI64>,
     /// Held, not read, and given up last.
     _lock: StoreLock,
 }
 
-impl Drop for Shared {
+impl Drop for StoreInner {
     fn drop(&mut self) {
         let readers =
             std::mem::take(&mut *self.readers.lock().unwrap_or_else(PoisonError::into_inner));
@@ -91,9 +91,9 @@ impl Store {
     pub fn at(url: &StoreUrl, sharing: StoreAccess) -> Result<Self, Error> {
         let lock = url.lock(sharing)?;
         let change = Arc::new(AtomicI64::new(0));
-        let writer = Writer::start(url, sharing, Arc::clone(&change))?;
+        let writer = StoreWriter::start(url, sharing, Arc::clone(&change))?;
         let readers = Mutex::new(Vec::new());
-        let shared = Shared { url: url.clone(), readers, writer, change, _lock: lock };
+        let shared = StoreInner { url: url.clone(), readers, writer, change, _lock: lock };
         Ok(Self { shared: Arc::new(shared) })
     }
 

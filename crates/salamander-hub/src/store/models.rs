@@ -2,14 +2,14 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::Store;
 use super::db::{Db, OptionalExtension, params};
+use super::{Store, Tx};
 use crate::Error;
 use crate::ids::{ExperimentId, RunId};
 
 /// A registered model.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Model {
+pub struct ModelRow {
     /// Its name.
     pub name: String,
     /// What it is for.
@@ -19,12 +19,12 @@ pub struct Model {
     /// When, in milliseconds since 1970.
     pub created: i64,
     /// Its versions, the first one first.
-    pub versions: Vec<Version>,
+    pub versions: Vec<ModelVersion>,
 }
 
 /// A version of a model: a checkpoint.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Version {
+pub struct ModelVersion {
     /// Its number, from 1.
     pub version: i64,
     /// The run that trained it.
@@ -43,11 +43,11 @@ pub struct Version {
     pub folder: Option<String>,
 }
 
-impl Model {
+impl ModelRow {
     /// The version of a number (`2`, `v2`) or an alias; with neither the newest.
-    pub fn version(&self, which: &str) -> Result<&Version, Error> {
+    pub fn version(&self, which: &str) -> Result<&ModelVersion, Error> {
         let number = which.strip_prefix('v').unwrap_or(which).parse::<i64>().ok();
-        let is_meant = |version: &&Version| {
+        let is_meant = |version: &&ModelVersion| {
             version.aliases.iter().any(|alias| alias == which) || number == Some(version.version)
         };
         let found = match which {
@@ -70,7 +70,7 @@ impl Model {
 
 impl Store {
     /// All models, by name.
-    pub fn models(&self) -> Result<Vec<Model>, Error> {
+    pub fn models(&self) -> Result<Vec<ModelRow>, Error> {
         self.read(|db| {
             let mut query = db.prepare_cached("SELECT name FROM models ORDER BY name")?;
             let names: Vec<String> =
@@ -80,12 +80,12 @@ impl Store {
     }
 
     /// One model.
-    pub fn model(&self, name: &str) -> Result<Model, Error> {
+    pub fn model(&self, name: &str) -> Result<ModelRow, Error> {
         self.read(|db| get(db, name))
     }
 
     /// The version that `NAME@ALIAS`, `NAME@VERSION` or `NAME`, the newest, stands for.
-    pub fn model_version(&self, reference: &str) -> Result<Version, Error> {
+    pub fn model_version(&self, reference: &str) -> Result<ModelVersion, Error> {
         let (name, which) = reference.split_once('@').unwrap_or((reference, ""));
         self.model(name)?.version(which).cloned()
     }
@@ -117,12 +117,28 @@ impl Store {
     }
 }
 
-pub(crate) fn get(db: &Db, name: &str) -> Result<Model, Error> {
+/// Gives a model another name; doing that twice changes nothing.
+pub(crate) fn rename(tx: &Tx<'_>, name: &str, to: &str) -> Result<(), Error> {
+    let tables = [("models", "name"), ("model_versions", "model"), ("model_aliases", "model")];
+    for (table, column) in tables {
+        let sql = format!("UPDATE {table} SET {column} = ?2 WHERE {column} = ?1");
+        tx.prepare_cached(&sql)?.execute(params![name, to])?;
+    }
+    let (from, to) = (format!("last_version {name}"), format!("last_version {to}"));
+    if let Some(last) = super::get_meta(tx, &from)? {
+        super::set_meta(tx, &to, &last)?;
+    }
+    let sql = "DELETE FROM meta WHERE key = ?1";
+    tx.prepare_cached(sql)?.execute([from])?;
+    Ok(())
+}
+
+pub(crate) fn get(db: &Db, name: &str) -> Result<ModelRow, Error> {
     let sql = "SELECT name, description, owner, created FROM models WHERE name = ?1";
     let model = db
         .prepare_cached(sql)?
         .query_row([name], |row| {
-            Ok(Model {
+            Ok(ModelRow {
                 name: row.get(0)?,
                 description: row.get(1)?,
                 owner: row.get(2)?,
@@ -139,7 +155,7 @@ pub(crate) fn get(db: &Db, name: &str) -> Result<Model, Error> {
     let mut query = db.prepare_cached(sql)?;
     let rows = query.query_map([name], |row| {
         let aliases: Option<String> = row.get(7)?;
-        Ok(Version {
+        Ok(ModelVersion {
             version: row.get(0)?,
             run: RunId::from_number(row.get(1)?),
             checkpoint: row.get(2)?,

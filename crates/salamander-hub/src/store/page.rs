@@ -41,6 +41,8 @@ pub struct ListQuery {
     pub name: Option<String>,
     /// Only runs of this experiment.
     pub experiment: Option<i64>,
+    /// Only these runs, with commas between.
+    pub ids: Option<String>,
     /// Archived rows as well.
     pub archived: Option<bool>,
     /// Metrics whose last values are wanted, with commas between; `*`: all.
@@ -76,6 +78,12 @@ impl Conditions {
         self.sql.push(format!("{column} IN ({})", places.join(", ")));
     }
 
+    /// One of several numbers.
+    pub(super) fn one_of_numbers(&mut self, column: &str, numbers: &[i64]) {
+        let numbers: Vec<String> = numbers.iter().map(i64::to_string).collect();
+        self.sql.push(format!("{column} IN ({})", numbers.join(", ")));
+    }
+
     fn text(&self) -> String {
         match self.sql.as_slice() {
             [] => "1 = 1".to_string(),
@@ -102,7 +110,7 @@ impl Sort {
 }
 
 /// What a list is read from.
-pub(super) struct Table {
+pub(super) struct ListSource {
     /// The columns, as whoever reads a row expects them.
     pub(super) columns: &'static str,
     /// Tables.
@@ -120,7 +128,7 @@ pub(super) struct Selection {
 /// Reads a page.
 pub(super) fn page<T>(
     db: &Db,
-    Table { columns, from, id }: Table,
+    ListSource { columns, from, id }: ListSource,
     Selection { mut conditions, sort }: Selection,
     query: &ListQuery,
     read: impl Fn(&DbRow<'_>) -> Result<T, DbError>,

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-pub use super::curves::Point;
-use super::curves::{CHUNK, Reducer, Summary, decode, encode};
+pub use super::curves::StoredPoint;
+use super::curves::{CHUNK, ChunkSummary, Reducer, decode, encode};
 use super::db::{Db, DbError, DbRow, OptionalExtension, params};
 use super::writer::Touched;
 use super::{Store, Tx};
@@ -13,7 +13,7 @@ use crate::Error;
 use crate::ids::RunId;
 
 /// New points of a run, by the names of their metrics.
-pub type NewPoints = BTreeMap<String, Vec<Point>>;
+pub type NewPoints = BTreeMap<String, Vec<StoredPoint>>;
 
 /// Which part of a curve is wanted.
 #[derive(Clone, Copy, Debug)]
@@ -93,7 +93,7 @@ impl Store {
                 return Ok(None);
             }
             let held: u64 = chunks.iter().map(|(_, summary)| summary.points).sum();
-            let inside = |point: &Point| (window.from..=window.to).contains(&point.step);
+            let inside = |point: &StoredPoint| (window.from..=window.to).contains(&point.step);
             let (points, total, reduced) = if held <= 2 * window.stretches as u64 {
                 let mut points = Vec::with_capacity(held as usize);
                 for (chunk, _) in &chunks {
@@ -113,7 +113,12 @@ impl Store {
 }
 
 /// Chunks of a curve that have steps of the window, by the numbers of their rows.
-fn chunks(db: &Db, run: RunId, metric: i64, window: &Window) -> Result<Vec<(i64, Summary)>, Error> {
+fn chunks(
+    db: &Db,
+    run: RunId,
+    metric: i64,
+    window: &Window,
+) -> Result<Vec<(i64, ChunkSummary)>, Error> {
     let sql = "SELECT id, first, last, points, min, min_step, max, max_step, nan_step FROM chunks \
                WHERE run = ?1 AND metric = ?2 AND last >= ?3 AND first <= ?4 ORDER BY number";
     let mut query = db.prepare_cached(sql)?;
@@ -124,9 +129,9 @@ fn chunks(db: &Db, run: RunId, metric: i64, window: &Window) -> Result<Vec<(i64,
 
 fn reduce(
     db: &Db,
-    chunks: &[(i64, Summary)],
+    chunks: &[(i64, ChunkSummary)],
     window: &Window,
-) -> Result<(Vec<Point>, u64, bool), Error> {
+) -> Result<(Vec<StoredPoint>, u64, bool), Error> {
     let first = chunks.iter().map(|(_, chunk)| chunk.first).min().unwrap_or(0).max(window.from);
     let last = chunks.iter().map(|(_, chunk)| chunk.last).max().unwrap_or(0).min(window.to);
     let mut reducer = Reducer::new(first, last, window.stretches);
@@ -147,12 +152,12 @@ fn reduce(
     Ok((reducer.finish(), total, true))
 }
 
-fn summary(row: &DbRow<'_>) -> Result<Summary, DbError> {
+fn summary(row: &DbRow<'_>) -> Result<ChunkSummary, DbError> {
     let extreme = |value: usize| {
         let (at, step): (Option<f64>, Option<i64>) = (row.get(value)?, row.get(value + 1)?);
-        Ok::<_, DbError>(at.zip(step).map(|(value, step)| Point { step, value }))
+        Ok::<_, DbError>(at.zip(step).map(|(value, step)| StoredPoint { step, value }))
     };
-    Ok(Summary {
+    Ok(ChunkSummary {
         first: row.get(1)?,
         last: row.get(2)?,
         points: row.get::<i64>(3)? as u64,
@@ -162,7 +167,7 @@ fn summary(row: &DbRow<'_>) -> Result<Summary, DbError> {
     })
 }
 
-fn read_chunk(db: &Db, chunk: i64) -> Result<Vec<Point>, Error> {
+fn read_chunk(db: &Db, chunk: i64) -> Result<Vec<StoredPoint>, Error> {
     let mut query = db.prepare_cached("SELECT steps, vals FROM chunks WHERE id = ?1")?;
     let points = query.query_row([chunk], |row| Ok(decode(row.blob(0)?, row.blob(1)?)))?;
     points.ok_or_else(|| Error::Conflict(format!("chunk {chunk} of the store is damaged")))
@@ -189,7 +194,7 @@ pub(crate) fn append(tx: &Tx<'_>, run: RunId, points: &NewPoints) -> Result<(), 
     Ok(())
 }
 
-fn append_curve(tx: &Tx<'_>, run: RunId, metric: i64, points: &[Point]) -> Result<(), Error> {
+fn append_curve(tx: &Tx<'_>, run: RunId, metric: i64, points: &[StoredPoint]) -> Result<(), Error> {
     let sql = "SELECT id, number, points FROM chunks WHERE run = ?1 AND metric = ?2 \
                ORDER BY number DESC LIMIT 1";
     let last: Option<(i64, i64, i64)> = tx
@@ -204,7 +209,7 @@ fn append_curve(tx: &Tx<'_>, run: RunId, metric: i64, points: &[Point]) -> Resul
         let (now, later) = rest.split_at(rest.len().min(CHUNK - held as usize));
         let mut all = read_chunk(tx, chunk)?;
         all.extend_from_slice(now);
-        let s = Summary::of(&all);
+        let s = ChunkSummary::of(&all);
         let (steps, values) = encode(&all);
         tx.prepare_cached(
             "UPDATE chunks SET first = ?2, last = ?3, points = ?4, min = ?5, min_step = ?6, max = ?7, \
@@ -217,7 +222,7 @@ fn append_curve(tx: &Tx<'_>, run: RunId, metric: i64, points: &[Point]) -> Resul
         rest = later;
     }
     for (number, points) in (next..).zip(rest.chunks(CHUNK)) {
-        let s = Summary::of(points);
+        let s = ChunkSummary::of(points);
         let (steps, values) = encode(points);
         tx.prepare_cached(
             "INSERT INTO chunks (run, metric, number, first, last, points, min, min_step, max, max_step, nan_step, \
@@ -232,8 +237,13 @@ fn append_curve(tx: &Tx<'_>, run: RunId, metric: i64, points: &[Point]) -> Resul
     Ok(())
 }
 
-fn append_summary(tx: &Tx<'_>, run: RunId, metric: i64, points: &[Point]) -> Result<(), Error> {
-    let all = Summary::of(points);
+fn append_summary(
+    tx: &Tx<'_>,
+    run: RunId,
+    metric: i64,
+    points: &[StoredPoint],
+) -> Result<(), Error> {
+    let all = ChunkSummary::of(points);
     let Some(last) = points.last() else { return Ok(()) };
     tx.prepare_cached(
         "INSERT INTO run_metrics (run, metric, points, last, last_step, min, max) \
@@ -277,8 +287,8 @@ mod tests {
         for_each_store(|store, _| {
             let run = RunId::new(1, 1).expect("small");
             let value = |step: i64| (step as f64 * 0.37).sin();
-            let points: Vec<Point> =
-                (0..5000).map(|step| Point { step, value: value(step) }).collect();
+            let points: Vec<StoredPoint> =
+                (0..5000).map(|step| StoredPoint { step, value: value(step) }).collect();
             let mut rest = points.as_slice();
             for portion in [1, 2, 1000, 1024, 30, 2000, 943] {
                 let (now, later) = rest.split_at(portion);
@@ -310,8 +320,10 @@ mod tests {
     fn what_is_no_number_is_a_gap_and_no_extreme() {
         for_each_store(|store, _| {
             let run = RunId::new(1, 1).expect("small");
-            let points =
-                [f64::NAN, 2.0, 1.0].iter().zip(1..).map(|(v, step)| Point { step, value: *v });
+            let points = [f64::NAN, 2.0, 1.0]
+                .iter()
+                .zip(1..)
+                .map(|(v, step)| StoredPoint { step, value: *v });
             store.append_points(run, [("loss".into(), points.collect())].into()).expect("written");
             let curve = store.curve(run, "loss", &ALL).expect("read").expect("there");
             assert_eq!(curve.values, [None, Some(2.0), Some(1.0)]);

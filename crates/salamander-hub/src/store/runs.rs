@@ -7,7 +7,7 @@ use serde_json::Value as Json;
 
 use super::db::{Db, DbError, DbRow, OptionalExtension, SqlDialect, params};
 use super::experiments::unknown_sort;
-use super::page::{Conditions, ListQuery, Page, Selection, Sort, Table, page};
+use super::page::{Conditions, ListQuery, ListSource, Page, Selection, Sort, page};
 use super::writer::Touched;
 use super::{Store, Tx};
 use crate::Error;
@@ -103,7 +103,7 @@ pub(crate) struct RunFacts {
 
 /// How far a run's metrics file has come.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Progress {
+pub(crate) struct MetricsProgress {
     pub(crate) steps: i64,
     pub(crate) epoch: i64,
 }
@@ -132,7 +132,7 @@ const COLUMNS: &str = "r.id, r.experiment, r.trial, r.folder, r.name, r.state, r
     r.best, r.best_steps, r.length, r.started, r.ended, e.archived, e.owner, r.change, \
     (SELECT string_agg(label, '\n' ORDER BY label) FROM labels WHERE experiment = r.experiment), r.measured";
 const FROM: &str = "runs r JOIN experiments e ON e.id = r.experiment";
-const TABLE: Table = Table { columns: COLUMNS, from: FROM, id: "r.id" };
+const TABLE: ListSource = ListSource { columns: COLUMNS, from: FROM, id: "r.id" };
 
 fn read(row: &DbRow<'_>) -> Result<Run, DbError> {
     let hparams: String = row.get(8)?;
@@ -191,6 +191,10 @@ impl Store {
         }
         if let Some(experiment) = query.experiment {
             conditions.add("r.experiment = ?", experiment);
+        }
+        if let Some(ids) = &query.ids {
+            let numbers = ids.split(',').map(|id| Ok(id.trim().parse::<RunId>()?.number()));
+            conditions.one_of_numbers("r.id", &numbers.collect::<Result<Vec<_>, Error>>()?);
         }
         if !query.archived.unwrap_or(false) {
             conditions.plain("e.archived = 0");
@@ -366,7 +370,11 @@ pub(crate) fn set_facts(tx: &Tx<'_>, id: RunId, facts: &RunFacts) -> Result<(), 
 }
 
 /// Keeps how far a run has come.
-pub(crate) fn set_progress(tx: &Tx<'_>, id: RunId, progress: &Progress) -> Result<(), Error> {
+pub(crate) fn set_progress(
+    tx: &Tx<'_>,
+    id: RunId,
+    progress: &MetricsProgress,
+) -> Result<(), Error> {
     let sql = "UPDATE runs SET steps = ?2, epoch = ?3, change = ?4 WHERE id = ?1";
     let values = params![id.number(), progress.steps, progress.epoch, tx.change];
     tx.prepare_cached(sql)?.execute(values)?;

@@ -7,6 +7,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use super::db::pg::{Pg, is_lost, said};
+use super::db::pg_tls::PgTls;
 use super::db::{Db, DbError};
 use super::schema;
 use super::url::StoreAccess;
@@ -25,23 +26,21 @@ const HUB_LOCK: i64 = 0x5341_4c41_4855_4221;
 #[derive(Clone)]
 pub struct Database {
     config: postgres::Config,
+    tls: PgTls,
 }
 
 impl FromStr for Database {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self, Error> {
+        let (text, tls) = PgTls::of(text)?;
         let config: Result<postgres::Config, _> = text.parse();
         // The text may have a password: it is not said again.
         let wrong = |error: postgres::Error| {
             Error::Invalid(format!("this is no address of a Postgres server: {}", said(&error)))
         };
         let mut config = config.map_err(wrong)?;
-        if config.get_ssl_mode() == postgres::config::SslMode::Require {
-            let reason = "sslmode=require: connections to Postgres are not encrypted here; use a socket, \
-                          this machine, or a network of your own (a tunnel)";
-            return Err(Error::Invalid(reason.to_string()));
-        }
+        config.ssl_mode(tls.mode);
         if config.get_connect_timeout().is_none() {
             config.connect_timeout(PATIENCE);
         }
@@ -51,7 +50,7 @@ impl FromStr for Database {
         if config.get_application_name().is_none() {
             config.application_name("salamander hub");
         }
-        Ok(Self { config })
+        Ok(Self { config, tls })
     }
 }
 
@@ -73,7 +72,7 @@ impl Database {
         let begun = Instant::now();
         let mut pause = PAUSES.0;
         loop {
-            match Pg::connect(&self.config) {
+            match Pg::connect(&self.config, &self.tls) {
                 Ok(connected) => return Ok(Db::Postgres(Box::new(RefCell::new(connected)))),
                 Err(error) if is_lost(&error) && begun.elapsed() < PATIENCE => sleep(pause),
                 Err(error) => return Err(Error::Unwritable(format!("{self}: {}", said(&error)))),

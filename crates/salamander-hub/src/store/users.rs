@@ -15,7 +15,7 @@ const PREFIX: &str = "slm_";
 /// What a user may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Role {
+pub enum UserRole {
     /// Looks.
     Viewer,
     /// Makes, changes and ends experiments and models.
@@ -24,7 +24,7 @@ pub enum Role {
     Admin,
 }
 
-impl Role {
+impl UserRole {
     /// In a word.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -46,12 +46,12 @@ pub struct User {
     /// The name.
     pub name: String,
     /// What the user may do.
-    pub role: Role,
+    pub role: UserRole,
 }
 
 impl Store {
     /// Makes a user, or gives one another role.
-    pub fn set_user(&self, name: &str, role: Role, now: i64) -> Result<(), Error> {
+    pub fn set_user(&self, name: &str, role: UserRole, now: i64) -> Result<(), Error> {
         let fits = |c: char| c.is_ascii_alphanumeric() || "-_.@".contains(c);
         if name.is_empty() || name.len() > 64 || !name.chars().all(fits) {
             return Err(Error::Invalid(format!(
@@ -73,7 +73,7 @@ impl Store {
             let mut query = db.prepare_cached("SELECT name, role FROM users ORDER BY name")?;
             let rows = query.query_map((), |row| {
                 let role: String = row.get(1)?;
-                let role = Role::parse(&role).unwrap_or(Role::Viewer);
+                let role = UserRole::parse(&role).unwrap_or(UserRole::Viewer);
                 Ok(User { name: row.get(0)?, role })
             })?;
             Ok(rows.collect::<Result<_, _>>()?)
@@ -130,7 +130,7 @@ impl Store {
             let sql = "SELECT u.name, u.role, t.salt, t.hash, t.expires FROM tokens t \
                        JOIN users u ON u.name = t.\"user\" WHERE t.id = ?1 AND (t.expires IS NULL OR t.expires > ?2)";
             let row = db.prepare_cached(sql)?.query_row(params![id, now], |row| {
-                let role = Role::parse(&row.get::<String>(1)?).unwrap_or(Role::Viewer);
+                let role = UserRole::parse(&row.get::<String>(1)?).unwrap_or(UserRole::Viewer);
                 let (salt, hash): (Vec<u8>, Vec<u8>) = (row.get(2)?, row.get(3)?);
                 Ok((User { name: row.get(0)?, role }, salt, hash, row.get(4)?))
             });
@@ -182,10 +182,10 @@ mod tests {
     fn a_token_is_its_users_until_it_expires_and_nobody_elses() {
         for_each_store(|store, _| {
             assert!(store.new_token("ada", 0, None).is_err(), "no such user");
-            store.set_user("ada", Role::Editor, 0).expect("made");
+            store.set_user("ada", UserRole::Editor, 0).expect("made");
             assert!(!store.has_tokens().expect("read"));
             let token = store.new_token("ada", 0, Some(100)).expect("made");
-            let ada = User { name: "ada".into(), role: Role::Editor };
+            let ada = User { name: "ada".into(), role: UserRole::Editor };
             assert_eq!(store.user_of(&token, 99).expect("read"), Some(ada));
             assert_eq!(store.user_of(&token, 100).expect("read"), None, "expired");
             let (id, _) = token.rsplit_once('_').expect("two parts");
@@ -196,7 +196,7 @@ mod tests {
             }
             store.remove_user("ada").expect("removed");
             assert_eq!(store.user_of(&token, 0).expect("read"), None);
-            assert!(store.set_user("a b", Role::Viewer, 0).is_err());
+            assert!(store.set_user("a b", UserRole::Viewer, 0).is_err());
         });
     }
 }

@@ -72,13 +72,13 @@ type Job = Box<dyn FnOnce(&Tx<'_>) -> (bool, Answer) + Send>;
 /// Tells whoever waits how it went; given the error if the commit failed.
 type Answer = Box<dyn FnOnce(Result<(), String>) + Send>;
 
-pub(super) struct Writer {
+pub(super) struct StoreWriter {
     jobs: Option<SyncSender<Job>>,
     thread: Option<JoinHandle<()>>,
     pub(super) commits: broadcast::Sender<Commit>,
 }
 
-impl Writer {
+impl StoreWriter {
     pub(super) fn start(
         url: &StoreUrl,
         sharing: StoreAccess,
@@ -122,7 +122,7 @@ impl Writer {
     }
 }
 
-impl Drop for Writer {
+impl Drop for StoreWriter {
     fn drop(&mut self) {
         drop(self.jobs.take());
         if let Some(thread) = self.thread.take() {

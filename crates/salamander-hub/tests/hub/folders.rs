@@ -10,7 +10,7 @@ use salamander_hub::api::{Access, Api, Guard, guarded, router};
 use salamander_hub::ingest::Ingester;
 use salamander_hub::mlflow::{self, Mlflow};
 use salamander_hub::server::{Listen, bind, serve};
-use salamander_hub::{Client, Hub, Programs};
+use salamander_hub::{Hub, HubClient, Programs};
 use tokio::sync::watch;
 
 use crate::place::open;
@@ -104,12 +104,12 @@ impl Serving {
         Self { hub, address, stop, thread: Some(thread) }
     }
 
-    pub(crate) fn client(&self) -> Client {
+    pub(crate) fn client(&self) -> HubClient {
         self.client_with(None)
     }
 
-    pub(crate) fn client_with(&self, token: Option<String>) -> Client {
-        Client::new(&format!("http://{}", self.address), token).expect("an address")
+    pub(crate) fn client_with(&self, token: Option<String>) -> HubClient {
+        HubClient::new(&format!("http://{}", self.address), token).expect("an address")
     }
 }
 

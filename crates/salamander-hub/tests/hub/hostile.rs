@@ -7,7 +7,7 @@ use std::time::Duration;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use salamander_hub::api::Access;
 use salamander_hub::store::page::ListQuery;
-use salamander_hub::store::users::Role;
+use salamander_hub::store::users::UserRole;
 use salamander_hub::{Error, ExperimentId, now};
 use serde_json::json;
 
@@ -221,9 +221,9 @@ fn tokens_of_others_and_of_yesterday_open_nothing_more() {
         store.set_user(name, role, now()).expect("made");
         store.new_token(name, now(), expires).expect("made")
     };
-    let viewer = serving.client_with(Some(token("viewer", Role::Viewer, None)));
-    let editor = serving.client_with(Some(token("editor", Role::Editor, None)));
-    let gone = serving.client_with(Some(token("gone", Role::Admin, Some(now() - 1))));
+    let viewer = serving.client_with(Some(token("viewer", UserRole::Viewer, None)));
+    let editor = serving.client_with(Some(token("editor", UserRole::Editor, None)));
+    let gone = serving.client_with(Some(token("gone", UserRole::Admin, Some(now() - 1))));
     assert_eq!(viewer.runs(&ListQuery::default()).expect("listed").total, 1);
     let labels = json!({"add_labels": ["x"]});
     let error = viewer.change(ExperimentId(1), &labels).expect_err("only looks");

@@ -1,5 +1,6 @@
 //! The same hub with its store on a Postgres server: the same tests, and those of a server that goes away.
 
+mod encrypted;
 mod folders;
 mod hostile;
 mod mlflow;

@@ -40,15 +40,40 @@ done
 "#;
 
 pub(crate) struct Scenario {
-    pub(crate) folder: tempfile::TempDir,
+    pub(crate) folder: LeftoverFolder,
     pub(crate) hub: Hub,
     pub(crate) programs: Arc<Programs>,
     pub(crate) queue: Queue,
 }
 
+/// The folder of a test, with which all processes go whose program is in it.
+pub(crate) struct LeftoverFolder(tempfile::TempDir);
+
+impl LeftoverFolder {
+    pub(crate) fn path(&self) -> &Path {
+        self.0.path()
+    }
+}
+
+impl Drop for LeftoverFolder {
+    fn drop(&mut self) {
+        let program = self.path().join("program").display().to_string();
+        let is_ours = |pid: &i32| {
+            let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            String::from_utf8_lossy(&line).split('\0').any(|word| word == program)
+        };
+        let all = fs::read_dir("/proc").into_iter().flatten().flatten();
+        let pids = all.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+        for pid in pids.filter(is_ours).filter_map(rustix::process::Pid::from_raw) {
+            // It may have ended just now.
+            let _ = rustix::process::kill_process_group(pid, rustix::process::Signal::KILL);
+        }
+    }
+}
+
 impl Scenario {
     pub(crate) fn new(slots: u32) -> Self {
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = LeftoverFolder(tempfile::tempdir().expect("a folder"));
         let program = folder.path().join("program");
         fs::write(&program, PROGRAM).expect("written");
         fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).expect("set");

@@ -8,7 +8,7 @@ use salamander_hub::api::Access;
 use salamander_hub::ingest::Ingester;
 use salamander_hub::store::logs::LogQuery;
 use salamander_hub::store::page::ListQuery;
-use salamander_hub::store::users::Role;
+use salamander_hub::store::users::UserRole;
 use salamander_hub::{Error, RunId, now};
 
 use crate::folders::{Serving, write_metrics, write_run};
@@ -186,7 +186,7 @@ fn with_a_login_only_tokens_open() {
     let runs = tempfile::tempdir().expect("a folder");
     let serving = Serving::start(runs.path(), Access::Tokens);
     let store = serving.hub.store();
-    store.set_user("ada", Role::Viewer, now()).expect("made");
+    store.set_user("ada", UserRole::Viewer, now()).expect("made");
     let token = store.new_token("ada", now(), None).expect("made");
     let expired = store.new_token("ada", now(), Some(now() - 1)).expect("made");
     let list = |token: Option<String>| {

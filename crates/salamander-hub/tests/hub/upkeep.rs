@@ -321,10 +321,16 @@ fn a_webhook_hears_of_an_end_again_until_it_says_so() {
         login: false,
     };
     let programs = vec![folder.path().join("program")];
-    let options =
-        DaemonOptions { listen, slots: 1, log_retention_days: None, programs, routes: None };
+    let options = DaemonOptions {
+        listen,
+        slots: 1,
+        log_retention_days: None,
+        programs,
+        routes: None,
+        platform: None,
+    };
     let daemon = Daemon::start(hub, options).expect("started");
-    let client = salamander_hub::Client::new(&format!("http://{}", daemon.address()), None);
+    let client = salamander_hub::HubClient::new(&format!("http://{}", daemon.address()), None);
     let client = client.expect("an address");
     let (address, heard) = failing_at_first(2);
     let only_failed = ["failed".to_string()];

@@ -2,9 +2,13 @@
 
 import assert from "node:assert/strict";
 import { band, interpolate, logTicks, nearest, rankCorrelation, reduce, smooth, ticks } from "../../src/page/curve.js";
+import { byMetric } from "../../src/page/curves.js";
+import { diffLines, nearChanges } from "../../src/page/diff.js";
 import { parse } from "../../src/page/filter.js";
 import { duration, flat, number, plain } from "../../src/page/format.js";
+import { eventsOf, goodput, stretchesOf } from "../../src/page/run_events.js";
 import { sortBy } from "../../src/page/table.js";
+import { bins, importance, rungsOf } from "../../src/page/trials.js";
 
 // Every extreme of every pixel survives.
 let seed = 7;
@@ -60,3 +64,37 @@ assert.equal(number(0.00001234), "1.234e-5");
 assert.equal(duration(61_000), "1 min 1 s");
 const columns = [{ key: "a", value: (one) => one.a }];
 assert.deepEqual(sortBy([{ a: 2 }, { a: null }, { a: 10 }], columns, "-a").map((one) => one.a), [10, 2, null]);
+
+// Files line by line: what is left of both makes both again.
+for (const [a, b] of [["a\nb\nc", "a\nx\nc"], ["", "a"], ["a\nb", "a\nb"], ["a\nb\nc\nd", "b\nd\ne"], ["x", "y"]]) {
+  const lines = diffLines(a, b);
+  assert.equal(lines.filter(({ kind }) => kind !== "new").map(({ text }) => text).join("\n"), a);
+  assert.equal(lines.filter(({ kind }) => kind !== "gone").map(({ text }) => text).join("\n"), b);
+}
+assert.deepEqual(diffLines("a\nb\nc", "a\nx\nc").map(({ kind }) => kind), ["same", "gone", "new", "same"]);
+
+// What a master's log tells.
+const at = (second, text) => ({ time: second * 1000, text: `2026-11-18T06:57:0${second}Z  INFO ${text}` });
+const told = eventsOf([at(1, "worker 0a joined: slot 0, process 7"), at(2, "worker 0b joined: slot 1, process 8"), at(3, "worker 0b: slot 1, process 8 was killed: signal 9"),
+  at(3, "worker 0b dropped: its process was killed"), at(4, "generation 1.2 began: 1 member, from version 3 of worker 0a, after 12 ms"), at(5, "worker 0c joined: slot 1, process 9"), { text: "no time" }]);
+assert.deepEqual(told.map(({ kind }) => kind), ["join", "join", "kill", "drop", "generation", "join"]);
+assert.deepEqual(stretchesOf(told), [{ lane: "worker-0", from: 1000, to: null, lost: false }, { lane: "worker-1", from: 2000, to: 3000, lost: true }, { lane: "worker-1", from: 5000, to: null, lost: false }]);
+assert.equal(told[4].members, 1);
+const steady = Array.from({ length: 101 }, (_, step) => step / 10);
+assert.equal(goodput(steady).share, 1);
+assert.equal(Number(goodput([...steady, 20]).share.toFixed(3)), Number((1 - 9.9 / 20).toFixed(3)));
+assert.equal(goodput([1, 2]), null);
+
+// Importance: all of it, none of it, and what is not monotone.
+const many = Array.from({ length: 200 }, (_, trial) => trial / 200);
+assert(importance(many, many) > 0.9);
+assert(importance(many, many.map((x) => Math.abs(x - 0.5))) > 0.7, "a valley is seen");
+assert(importance(many, many.map(() => random())) < 0.15);
+assert.equal(importance([1, 1, 1, 1, 1], [1, 2, 3, 4, 5]), 0);
+assert.deepEqual(bins([1, 1, 1, 2], 3), [0, 0, 0, 1]);
+assert.deepEqual(rungsOf([{ length: 9 }, { length: 3 }, { length: null }, { length: 0 }, { length: 3 }]), [3, 9]);
+
+// One metric by another.
+assert.deepEqual(byMetric({ steps: [1, 2, 3], values: [10, 20, null] }, { steps: [1, 3], values: [5, 7] }), { xs: [5], ys: [10], unsorted: true });
+assert.deepEqual(byMetric({ steps: [1, 2, 3], values: [10, 20, 30] }, { steps: [1, 2, 3], values: [3, 2, 1] }), { xs: [3, 2, 1], ys: [10, 20, 30], unsorted: true });
+assert.deepEqual(nearChanges([..."abcdefgh"].map((text, place) => ({ kind: place === 7 ? "new" : "same", text })), 1), [{ kind: "left", count: 6 }, { kind: "same", text: "g" }, { kind: "new", text: "h" }]);

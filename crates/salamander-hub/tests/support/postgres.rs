@@ -1,7 +1,7 @@
 //! A Postgres server of the tests' own: in a temporary folder, on a socket, gone when the tests' process is.
 
 use std::fs;
-use std::os::unix::fs::chown;
+use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,6 +12,8 @@ use std::time::Duration;
 /// A server that runs.
 pub(crate) struct PostgresServer {
     folder: PathBuf,
+    /// What the server is told besides.
+    settings: Vec<String>,
     process: Mutex<Child>,
     /// Removes the folder when this process is gone, however that comes: it reads until its input ends.
     _remover: Child,
@@ -29,6 +31,11 @@ pub(crate) fn server() -> &'static PostgresServer {
 impl PostgresServer {
     /// Makes a server that nobody else uses, and waits until it answers.
     pub(crate) fn start() -> Self {
+        Self::start_with(&[], &[])
+    }
+
+    /// The same with more settings, and with files in its data.
+    pub(crate) fn start_with(settings: &[String], files: &[(&str, &str)]) -> Self {
         let folder = tempfile::Builder::new().prefix("pg-").tempdir().expect("a folder").keep();
         if let Some(user) = other_user() {
             chown(&folder, Some(user), None).expect("given away");
@@ -44,7 +51,16 @@ impl PostgresServer {
             .output()
             .expect("initdb starts (apt-get install postgresql)");
         assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
-        let process = Mutex::new(spawn(&folder));
+        for (name, text) in files {
+            let path = folder.join("data").join(name);
+            fs::write(&path, text).expect("written");
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).expect("set");
+            if let Some(user) = other_user() {
+                chown(&path, Some(user), None).expect("given away");
+            }
+        }
+        let settings = settings.to_vec();
+        let process = Mutex::new(spawn(&folder, &settings));
         let _remover = Command::new("sh")
             .args(["-c", "cat; sleep 1; rm -rf \"$1\"", "sh"])
             .arg(&folder)
@@ -53,7 +69,7 @@ impl PostgresServer {
             .stderr(Stdio::null())
             .spawn()
             .expect("sh starts");
-        let server = Self { folder, process, _remover };
+        let server = Self { folder, settings, process, _remover };
         server.wait();
         server
     }
@@ -99,7 +115,7 @@ impl PostgresServer {
         process.wait().expect("ended");
         std::thread::sleep(away);
         let _ = fs::remove_file(self.folder.join("data/postmaster.pid"));
-        *process = spawn(&self.folder);
+        *process = spawn(&self.folder, &self.settings);
         drop(process);
         self.wait();
     }
@@ -115,7 +131,7 @@ impl PostgresServer {
                 let log = fs::read_to_string(self.folder.join("log")).unwrap_or_default();
                 assert!(starts < 100, "the server does not start: {log}");
                 let _ = fs::remove_file(self.folder.join("data/postmaster.pid"));
-                *process = spawn(&self.folder);
+                *process = spawn(&self.folder, &self.settings);
             }
             drop(process);
             std::thread::sleep(Duration::from_millis(100));
@@ -164,10 +180,11 @@ fn other_user() -> Option<u32> {
 }
 
 /// Starts a server; its parent is a thread that stays, as it ends with that.
-fn spawn(folder: &Path) -> Child {
+fn spawn(folder: &Path, settings: &[String]) -> Child {
     let mut command = run("postgres", folder);
     command.args(["-D", "data", "-c", "listen_addresses=", "-c", "fsync=off", "-k"]).arg(folder);
     command.args(["-c", "max_connections=200", "-c", "shared_buffers=16MB"]);
+    command.args(settings.iter().flat_map(|setting| ["-c", setting]));
     let log = fs::File::create(folder.join("log")).expect("a log");
     command.stdout(Stdio::null()).stderr(log);
     let (sender, started) = channel();

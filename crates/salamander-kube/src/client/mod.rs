@@ -16,7 +16,7 @@ use crate::manifest::Manifest;
 use crate::names::{self, PodRole};
 use crate::object_api::{ObjectApi, unless_gone};
 use crate::pod_calls;
-use crate::progress::Progress;
+use crate::progress::JobProgress;
 use crate::secrets::Secrets;
 use crate::{Error, job::Job};
 
@@ -103,7 +103,7 @@ impl Jobs {
             return Err(self.no_job(job));
         }
         let progress = newest_master(&pods)
-            .and_then(|pod| Progress::from_annotation(pod.annotations().get(names::PROGRESS)?));
+            .and_then(|pod| JobProgress::from_annotation(pod.annotations().get(names::PROGRESS)?));
         let pods = pods.iter().map(PodView::of).collect();
         Ok(View { resource: resource.map(Box::new), progress, pods })
     }

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::crd::{Phase, TrainingJob, TrainingJobStatus};
 use crate::names;
-use crate::progress::Progress;
+use crate::progress::JobProgress;
 
 /// What is known of a job from outside.
 #[derive(Clone, Debug)]
@@ -16,7 +16,7 @@ pub struct View {
     /// The custom resource, if the operator looks after it.
     pub resource: Option<Box<TrainingJob>>,
     /// What its master tells.
-    pub progress: Option<Progress>,
+    pub progress: Option<JobProgress>,
     /// Its pods.
     pub pods: Vec<PodView>,
 }

@@ -8,7 +8,9 @@ mod template;
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
+    CustomResourceDefinition, CustomResourceDefinitionVersion,
+};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::{CustomResource, CustomResourceExt, KubeSchema};
 use salamander_core::layout::EXPERIMENT;
@@ -96,10 +98,10 @@ pub struct TrainingJobSpec {
     /// The image with the program that has the model; its entrypoint is that program.
     #[schemars(length(min = 1, max = 1024))]
     pub image: String,
-    /// When to fetch the image.
+    /// When nodes fetch the image, as in a container.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image_pull_policy: Option<PullPolicy>,
-    /// Secrets to fetch the image with.
+    /// Names of secrets of the namespace that the image is fetched with.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16))]
     pub image_pull_secrets: Vec<String>,
@@ -107,17 +109,19 @@ pub struct TrainingJobSpec {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]
     pub command: Vec<String>,
-    /// What to train.
+    /// What to train: an experiment file, and the files that its model reads records with.
     pub experiment: ExperimentSource,
-    /// Where gradients meet.
+    /// Where gradients meet. `allreduce`: workers add them up among themselves. `hybrid`: the same, and the model's
+    /// tables are on parameter servers. `ps`: all parameters are there, and workers do not wait for each other. The
+    /// last two need `ps`, and a `storage` that all pods share.
     #[serde(default)]
     pub strategy: Strategy,
-    /// The pods that train.
+    /// The pods that train: how many, with which priority and resources.
     pub workers: Workers,
-    /// The pod that leads.
+    /// The pod that leads: it decides who takes part, and trains nothing itself.
     #[serde(default)]
     pub master: Master,
-    /// The pods that hold parameters.
+    /// Parameter servers, the pods that hold the model's tables (`hybrid`) or all of its parameters (`ps`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ps: Option<ParameterServers>,
     /// Where the run's folder is. Without it, and without an object store, a lost master, or the loss of all workers at
@@ -182,7 +186,7 @@ impl TrainingJobSpec {
     }
 }
 
-/// When to fetch an image.
+/// When nodes fetch the image, as in a container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum PullPolicy {
     /// At each start.
@@ -205,11 +209,12 @@ pub struct ExperimentSource {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "any_object")]
     pub inline: Option<serde_json::Value>,
-    /// A config map of the job's namespace that has the file.
+    /// A config map of the job's namespace that has the experiment file. Its other entries are taken for `files`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub config_map: Option<ConfigMapKey>,
-    /// Texts that the model reads its records with, by their names in a run: statistics and vocabularies, as `train
-    /// --platform kube` and `manifest` send them along. What is not here is looked for in the image's working folder.
+    /// Texts that the model reads its records with (statistics, vocabularies, tokenizers), by their names in a run,
+    /// which have `_` for `/`. `train --platform kube` and `manifest` fill this in. What is not here is looked for in
+    /// the folder that the model names and in the image's working folder, or made from the data with `data.fit`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub files: BTreeMap<String, String>,
 }
@@ -218,10 +223,10 @@ pub struct ExperimentSource {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ConfigMapKey {
-    /// The config map.
+    /// The config map's name.
     #[schemars(length(min = 1, max = 253))]
     pub name: String,
-    /// The file.
+    /// The entry that is the experiment file.
     #[serde(default = "experiment_key")]
     #[schemars(length(min = 1, max = 253))]
     pub key: String,
@@ -231,7 +236,9 @@ fn experiment_key() -> String {
     EXPERIMENT.to_string()
 }
 
-/// Where gradients meet.
+/// Where gradients meet. `allreduce`: workers add them up among themselves. `hybrid`: the same, and the model's
+/// tables are on parameter servers. `ps`: all parameters are there, and workers do not wait for each other. The last
+/// two need `ps`, and a `storage` that all pods share.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Strategy {
@@ -267,11 +274,25 @@ pub fn definition() -> CustomResourceDefinition {
     TrainingJob::crd()
 }
 
-/// The definition as YAML, for `kubectl apply`.
-pub fn definition_yaml() -> Result<String, serde_json::Error> {
+/// The version that comes after this one.
+pub const NEXT: &str = "v1beta1";
+
+/// The definition on the way to the next version: both are served, with the same schema and no conversion, and the
+/// next one is stored.
+pub fn next_definition() -> CustomResourceDefinition {
+    let mut definition = definition();
+    let next = definition.spec.versions.first().cloned();
+    definition.spec.versions.iter_mut().for_each(|version| version.storage = false);
+    let next = next.map(|next| CustomResourceDefinitionVersion { name: NEXT.to_string(), ..next });
+    definition.spec.versions.splice(0..0, next);
+    definition
+}
+
+/// A definition as YAML, for `kubectl apply`.
+pub fn definition_yaml(definition: &CustomResourceDefinition) -> Result<String, serde_json::Error> {
     let head =
         "# The custom resource of Salamander's jobs. Made by `salamander crd`; do not edit.\n";
-    let value = serde_json::to_value(definition())?;
+    let value = serde_json::to_value(definition)?;
     Ok(format!("{head}{}", salamander_core::yaml::to_yaml(&value)))
 }
 

@@ -49,7 +49,8 @@ pub struct Workers {
     pub template: PodTemplate,
 }
 
-/// A scheduler that places several pods together.
+/// The first `min` workers are placed together or not at all, by the scheduler that `template.schedulerName` names:
+/// `Coscheduling`, the plugin of the Kubernetes scheduler, or `Volcano`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum Gang {
     /// The coscheduling plugin of the Kubernetes scheduler (`scheduling.x-k8s.io`).

@@ -74,7 +74,8 @@ pub struct TrainingJobStatus {
     pub completion_time: Option<Time>,
 }
 
-/// A job in one word.
+/// A job in one word. `Invalid`, `Blocked` and `Failed` have their reason in `message`; `Blocked` goes on by itself
+/// when the cluster lets it, `Recovering` means that the master is started again.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
 )]

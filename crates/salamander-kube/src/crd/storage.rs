@@ -73,7 +73,8 @@ pub struct Storage {
     /// How that claim can be used; pods on several nodes need ReadWriteMany.
     #[serde(default)]
     pub access_mode: AccessMode,
-    /// Who shares it.
+    /// `Job`: all pods share the run's folder. `Master`: only the master has it, and workers keep checkpoints for
+    /// themselves, so that one of them must survive.
     #[serde(default)]
     pub scope: Scope,
     /// A folder of the node, for clusters of one node; user 65532 must be able to write to it.

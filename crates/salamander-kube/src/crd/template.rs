@@ -86,15 +86,16 @@ pub struct PodTemplate {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 253))]
     pub scheduler_name: Option<String>,
-    /// Seconds that a pod has to leave before it is killed; 30 if none are given.
+    /// Seconds that a pod has to leave before it is killed; 30 if none are given, and 60 for a parameter server, which
+    /// waits for a checkpoint that has its rows.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 3600))]
     pub termination_grace_period_seconds: Option<i64>,
-    /// The user that it runs as, never 0.
+    /// The user that it runs as, never 0; 65532 if none is given.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 2_147_483_647))]
     pub run_as_user: Option<i64>,
-    /// The group that its volumes belong to.
+    /// The group that its volumes belong to, and that its process is in.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 2_147_483_647))]
     pub fs_group: Option<i64>,
@@ -119,7 +120,11 @@ fn named_objects(_: &mut SchemaGenerator) -> Schema {
         "type": "array",
         "items": {
             "type": "object",
-            "properties": {"name": {"type": "string", "minLength": 1}},
+            "properties": {"name": {
+                "type": "string",
+                "minLength": 1,
+                "description": "Its name; all other fields are those of Kubernetes.",
+            }},
             "required": ["name"],
             "x-kubernetes-preserve-unknown-fields": true,
         },

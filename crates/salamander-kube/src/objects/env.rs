@@ -11,6 +11,9 @@ use super::volumes::scratch;
 use crate::job::{CONFIG, Job};
 use crate::names::PodRole;
 
+/// Of the time that a server has to leave, so much is not spent on waiting for a checkpoint.
+const LAST_SECONDS: i64 = 5;
+
 /// The environment of each pod.
 pub(super) fn own_env(job: &Job, parts: &PodParts<'_>) -> Vec<EnvVar> {
     let value = |name: &str, value: &str| EnvVar {
@@ -41,6 +44,11 @@ pub(super) fn own_env(job: &Job, parts: &PodParts<'_>) -> Vec<EnvVar> {
         // In a pod every process is number 1, which tells nobody apart.
         value(environment::PROCESS.name, &parts.process.to_string()),
     ];
+    if parts.role == PodRole::Ps {
+        // The rest is for its end.
+        let seconds = (parts.grace_seconds() - LAST_SECONDS).max(1);
+        env.push(value(environment::GRACE.name, &seconds.to_string()));
+    }
     if parts.resources.limits.as_ref().is_some_and(|limits| limits.contains_key("cpu")) {
         // As many threads as the container may use, not as the node has.
         let resource = "limits.cpu".to_string();

@@ -26,8 +26,10 @@ use crate::quantity::mebibytes;
 
 /// How long a pod stays on a node that does not answer; the default is 300 s.
 const UNREACHABLE_SECONDS: i64 = 30;
-/// How long a pod has to leave.
+/// How long a pod has to leave,
 const GRACE_SECONDS: i64 = 30;
+/// and one whose rows have to be in a checkpoint first.
+const SERVER_GRACE_SECONDS: i64 = 60;
 
 /// The memory that a pod's container may use, or asks for.
 pub fn container_memory(pod: &Pod) -> Option<u64> {
@@ -88,12 +90,17 @@ impl PodParts<'_> {
         })
     }
 
+    /// How long the pod has to leave.
+    pub(super) fn grace_seconds(&self) -> i64 {
+        let usual = if self.role == PodRole::Ps { SERVER_GRACE_SECONDS } else { GRACE_SECONDS };
+        self.template.termination_grace_period_seconds.unwrap_or(usual)
+    }
+
     fn spec(&self, job: &Job) -> Result<PodSpec, Error> {
         let template = self.template;
         let pull_secrets = job.spec.image_pull_secrets.iter();
         let pull_secrets =
             pull_secrets.map(|name| LocalObjectReference { name: name.clone() }).collect();
-        let grace = template.termination_grace_period_seconds.unwrap_or(GRACE_SECONDS);
         let selector = (!template.node_selector.is_empty()).then(|| template.node_selector.clone());
         let spread = &template.topology_spread_constraints;
         let account = template.service_account_name.clone();
@@ -107,7 +114,7 @@ impl PodParts<'_> {
             service_account_name: Some(account),
             automount_service_account_token: Some(false),
             enable_service_links: Some(false),
-            termination_grace_period_seconds: Some(grace),
+            termination_grace_period_seconds: Some(self.grace_seconds()),
             security_context: Some(pod_security(template)),
             priority_class_name: job.priority_class(self.role, self.index).map(str::to_string),
             image_pull_secrets: Some(pull_secrets).filter(|secrets: &Vec<_>| !secrets.is_empty()),

@@ -117,6 +117,7 @@ impl<'a> MemberPod<'a> {
             ("--master", names::master_address(&job.name, &job.namespace)),
             (place, self.index.to_string()),
             ("--listen", "$(POD_IP)".to_string()),
+            ("--health", format!("0.0.0.0:{HEALTH_PORT}")),
         ];
         let args = role_args(job, role, &options);
         let (index, process) = (self.index, self.process);
@@ -128,6 +129,10 @@ impl<'a> MemberPod<'a> {
             // It is ready when it takes part, which its master knows best.
             let condition_type = names::MEMBER.to_string();
             spec.readiness_gates = Some(vec![PodReadinessGate { condition_type }]);
+            for container in &mut spec.containers {
+                // For metrics. A worker that computes is not asked whether it is alive: its master knows.
+                container.ports = Some(vec![port("health", HEALTH_PORT)]);
+            }
         }
         Ok(pod)
     }

@@ -81,8 +81,12 @@ fn a_worker_knows_its_place_and_its_master() {
         args,
         "worker /runs/mnist --experiment /etc/salamander/config/experiment.yaml --token-file \
          /etc/salamander/token/token --tls /etc/salamander/token \
-         --master mnist-master.ml.svc:4455 --slot 2 --listen $(POD_IP)"
+         --master mnist-master.ml.svc:4455 --slot 2 --listen $(POD_IP) \
+         --health 0.0.0.0:8081"
     );
+    let ports = parts(&pod).1.ports.clone().expect("ports");
+    let port = (ports[0].name.as_deref(), ports[0].container_port);
+    assert_eq!(port, (Some("health"), 8081), "a PodMonitor finds it by this name");
     let labels = pod.metadata.labels.clone().expect("labels");
     for (key, value) in [
         ("app.kubernetes.io/name", "salamander"),
@@ -108,7 +112,8 @@ fn a_parameter_server_knows_its_seat_and_keeps_its_priority() {
         container.args.clone().expect("arguments").join(" "),
         "ps /runs/mnist --experiment /etc/salamander/config/experiment.yaml --token-file \
          /etc/salamander/token/token --tls /etc/salamander/token \
-         --master mnist-master.ml.svc:4455 --seat 1 --listen $(POD_IP)"
+         --master mnist-master.ml.svc:4455 --seat 1 --listen $(POD_IP) \
+         --health 0.0.0.0:8081"
     );
     assert_eq!(pod.metadata.name.as_deref(), Some("mnist-ps-1-9"));
     let labels = pod.metadata.labels.clone().expect("labels");
@@ -119,6 +124,9 @@ fn a_parameter_server_knows_its_seat_and_keeps_its_priority() {
     let env = container.env.as_ref().expect("variables");
     let number = env.iter().find(|variable| variable.name == "SALAMANDER_PROCESS").expect("there");
     assert_eq!(number.value.as_deref(), Some("9"));
+    let grace = env.iter().find(|variable| variable.name == "SALAMANDER_GRACE").expect("there");
+    assert_eq!(grace.value.as_deref(), Some("55"), "less than the pod has");
+    assert_eq!(spec.termination_grace_period_seconds, Some(60));
     assert_eq!(container_memory(&pod), Some(2 << 30));
     assert_eq!(spec.priority_class_name.as_deref(), Some("salamander-high"));
     assert_eq!(spec.node_selector.as_ref().expect("a selector")["memory"], "much");

@@ -16,7 +16,7 @@ use crate::error::Error;
 use crate::names::{self, EXIT_MISTAKE, EXIT_RUN_FAILED, EXIT_RUN_STOPPED, PodRole};
 use crate::platform::log_words::last_words;
 use crate::platform::pod_state::{self, PodEnd, PodState};
-use crate::progress::Progress;
+use crate::progress::JobProgress;
 
 /// How soon to look again while something is under way that brings no event.
 const SOON: Duration = Duration::from_secs(5);
@@ -169,7 +169,7 @@ impl Planner<'_> {
 
     /// Why the program of a master that speaks is too old for what the job needs.
     fn refused_image(&self, master: &Pod, needed: u32) -> Option<String> {
-        let said = Progress::from_annotation(master.annotations().get(names::PROGRESS)?)?;
+        let said = JobProgress::from_annotation(master.annotations().get(names::PROGRESS)?)?;
         contract::refusal(needed, said.contract.unwrap_or_else(contract::first))
     }
 
@@ -184,7 +184,7 @@ impl Planner<'_> {
         self.status.master = Some(number as i32);
         let progress = pod.annotations().get(names::PROGRESS);
         let progress =
-            progress.and_then(|text| Progress::from_annotation(text)).unwrap_or_default();
+            progress.and_then(|text| JobProgress::from_annotation(text)).unwrap_or_default();
         self.copy_progress(&progress);
         let state = pod_state::read(pod, self.now);
         match progress.ended().or_else(|| ending_of_exit(pod)) {
@@ -230,7 +230,7 @@ impl Planner<'_> {
         }
     }
 
-    fn running(&self, progress: &Progress) -> PhaseMessage {
+    fn running(&self, progress: &JobProgress) -> PhaseMessage {
         if self.job.spec.suspend {
             return (Phase::Suspending, "stopping at a step that all workers agree on".into());
         }

@@ -17,7 +17,7 @@ use crate::health;
 
 /// Counters and gauges of an operator.
 #[derive(Debug)]
-pub struct Metrics {
+pub struct OperatorMetrics {
     registry: Registry,
     /// 1 while this operator leads.
     pub leader: Gauge,
@@ -30,7 +30,7 @@ pub struct Metrics {
     jobs: JobsByPhase,
 }
 
-impl Default for Metrics {
+impl Default for OperatorMetrics {
     fn default() -> Self {
         let mut registry = Registry::with_prefix("salamander");
         let (leader, jobs) = (Gauge::default(), JobsByPhase::default());
@@ -48,7 +48,7 @@ impl Default for Metrics {
     }
 }
 
-impl Metrics {
+impl OperatorMetrics {
     /// Counts these jobs from now on.
     pub fn watch(&self, jobs: Store<TrainingJob>) {
         // An operator has one watch.
@@ -107,7 +107,7 @@ mod tests {
             serde_json::from_value(job).expect("a job")
         };
         let (reader, mut writer) = reflector::store();
-        let metrics = Metrics::default();
+        let metrics = OperatorMetrics::default();
         metrics.leader.set(1);
         metrics.reconciles.inc();
         metrics.watch(reader);

@@ -29,7 +29,7 @@ use crate::error::retry;
 use crate::health::Health;
 use crate::{Error, client, names};
 use lease::LeaderElector;
-use metrics::Metrics;
+use metrics::OperatorMetrics;
 use reconciler::Context;
 
 /// How soon a job is reconciled again after an error.
@@ -89,14 +89,14 @@ pub async fn serve(
 #[derive(Clone, Debug)]
 pub struct Monitoring {
     /// What it counts.
-    pub metrics: Arc<Metrics>,
+    pub metrics: Arc<OperatorMetrics>,
     /// Whether it is ready.
     pub health: Health,
 }
 
 impl Default for Monitoring {
     fn default() -> Self {
-        let metrics = Arc::new(Metrics::default());
+        let metrics = Arc::new(OperatorMetrics::default());
         let shown = metrics.clone();
         Self { metrics, health: Health::new(move || shown.encode()) }
     }
@@ -161,7 +161,7 @@ async fn control(
     options: &OperatorOptions,
     client: Client,
     jobs: Api<TrainingJob>,
-    metrics: Arc<Metrics>,
+    metrics: Arc<OperatorMetrics>,
     stopped: oneshot::Receiver<()>,
 ) {
     let pods: Api<Pod> = match &options.namespace {
@@ -192,7 +192,7 @@ async fn control(
 }
 
 async fn reconcile(job: Arc<TrainingJob>, context: Arc<Context>) -> Result<Action, Error> {
-    let after = context.reconcile(&job).await?;
+    let after = Box::pin(context.reconcile(&job)).await?;
     Ok(Action::requeue(after))
 }
 

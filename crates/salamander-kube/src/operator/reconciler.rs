@@ -1,6 +1,6 @@
 //! Reconciles a job: fetches what a decision needs, and does what it says.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use tracing::{debug, info};
 
 use super::decide;
-use super::metrics::Metrics;
+use super::metrics::OperatorMetrics;
 use super::plan::{Action, JobEvent, ObservedJob, ReconcilePlan};
 use crate::crd::{TrainingJob, TrainingJobStatus};
 use crate::error::root;
@@ -42,10 +42,18 @@ struct Subject<'a> {
     owner: &'a OwnerReference,
 }
 
+/// What a job is to train.
+struct Described {
+    /// The experiment file.
+    text: String,
+    /// What its model reads records with, by their names in a run.
+    files: BTreeMap<String, String>,
+}
+
 /// What reconciling needs, shared by all jobs.
 pub(super) struct Context {
     client: Client,
-    pub(super) metrics: Arc<Metrics>,
+    pub(super) metrics: Arc<OperatorMetrics>,
     recorder: Recorder,
     /// What was made for a job, by its uid. A job that is deleted and created again has another.
     made: Mutex<HashMap<String, Made>>,
@@ -64,7 +72,7 @@ struct Made {
 }
 
 impl Context {
-    pub(super) fn new(client: Client, metrics: Arc<Metrics>, recorder: Recorder) -> Self {
+    pub(super) fn new(client: Client, metrics: Arc<OperatorMetrics>, recorder: Recorder) -> Self {
         Self { client, metrics, recorder, made: Mutex::default() }
     }
 
@@ -137,10 +145,13 @@ impl Context {
         if made.is_some_and(|made| made.generation == generation && made.at.elapsed() < REFRESH) {
             return Ok(None);
         }
-        let text = match self.experiment(job).await? {
-            Ok(text) => text,
+        let Described { text, files } = match self.experiment(job).await? {
+            Ok(described) => described,
             Err(reason) => return Ok(Some(reason)),
         };
+        let mut job = job.clone();
+        job.spec.experiment.files = files;
+        let (job, subject) = (&job, Subject { job: &job, ..subject });
         // A job of the same name goes on with the run of the one before: it must not differ by chance.
         let seed = experiment::seed_of(&format!("{}/{}", job.namespace, job.name));
         let text = match experiment::in_force(&text, job, seed) {
@@ -184,10 +195,11 @@ impl Context {
     }
 
     /// The experiment that the job names, or what is wrong with it.
-    async fn experiment(&self, job: &Job) -> Result<Result<String, String>, Error> {
+    async fn experiment(&self, job: &Job) -> Result<Result<Described, String>, Error> {
         let source = &job.spec.experiment;
+        let files = source.files.clone();
         if let Some(inline) = &source.inline {
-            return Ok(Ok(salamander_core::yaml::to_yaml(inline)));
+            return Ok(Ok(Described { text: salamander_core::yaml::to_yaml(inline), files }));
         }
         let Some(key) = &source.config_map else {
             return Ok(Err("write experiment.inline or experiment.configMap".into()));
@@ -197,8 +209,13 @@ impl Context {
         let Some(map) = found else {
             return Ok(Err(format!("there is no config map {:?} yet", key.name)));
         };
-        let text = map.data.unwrap_or_default().remove(&key.key);
-        Ok(text.ok_or_else(|| format!("config map {:?} has no {:?}", key.name, key.key)))
+        let mut all = map.data.unwrap_or_default();
+        let Some(text) = all.remove(&key.key) else {
+            return Ok(Err(format!("config map {:?} has no {:?}", key.name, key.key)));
+        };
+        all.retain(|name, _| name != EXPERIMENT && name != JOB_FILE);
+        all.extend(files);
+        Ok(Ok(Described { text, files: all }))
     }
 
     /// Pods that read different experiments cannot train together, so the first one stays: the job as it was then.

@@ -11,7 +11,7 @@ use super::plan::{ObservedJob, ReconcilePlan};
 use crate::crd::{Phase, Restarts, ServerCount, TrainingJobStatus, WorkerCount};
 use crate::names::{self, PodRole};
 use crate::platform::pod_state::{self, PodState};
-use crate::progress::Progress;
+use crate::progress::JobProgress;
 
 impl Planner<'_> {
     /// Counts the pods that there are.
@@ -29,7 +29,7 @@ impl Planner<'_> {
     }
 
     /// Copies what the master says.
-    pub(super) fn copy_progress(&mut self, progress: &Progress) {
+    pub(super) fn copy_progress(&mut self, progress: &JobProgress) {
         let status = &mut self.status;
         let count = |number: u32| i32::try_from(number).unwrap_or(i32::MAX);
         if let Some(workers) = &mut status.workers {

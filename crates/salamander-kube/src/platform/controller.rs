@@ -7,6 +7,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
+use kube::runtime::events::EventType;
 use kube::runtime::watcher::Event;
 use salamander_core::elastic::{Ending, Order};
 use salamander_core::status::Status;
@@ -19,7 +20,7 @@ use super::event_watcher::EventWatcher;
 use super::master_poller::MasterPoller;
 use super::memory::MemoryLimits;
 use super::metrics::RunMetrics;
-use super::orders::{Message, OrderHandler, WAITING, lock, report};
+use super::orders::{MasterMessage, OrderHandler, WAITING, lock, report};
 use super::pod_api::{CallOutcome, PodApi};
 use super::pod_set::{PodAction, PodSet, RoleMemory};
 use super::status_reporter::{PodFacts, StatusReporter};
@@ -27,7 +28,8 @@ use super::{Error, PlatformOptions};
 use crate::health::Health;
 use crate::job::Job;
 use crate::names::{self, PodRole};
-use crate::progress::Progress;
+use crate::progress::JobProgress;
+use crate::quantity::mebibytes;
 
 /// How long workers have to end by themselves once the run is over.
 const GRACE_PERIOD: Duration = Duration::from_secs(10);
@@ -48,11 +50,11 @@ pub(super) struct Controller {
     metrics: Arc<RunMetrics>,
     pods: Arc<Mutex<PodSet>>,
     ends: Ends,
-    pub(super) messages: mpsc::Receiver<Message>,
+    pub(super) messages: mpsc::Receiver<MasterMessage>,
     /// Pods of a list that is not complete yet.
     listed: Vec<Pod>,
     ending: Option<(Ending, Instant)>,
-    /// Whether the master was asked after its run was over: its last checkpoint is in that answer.
+    /// Whether the master has answered since its run was over: its last checkpoint is in that answer.
     answered_last: bool,
     /// Ends with the controller, after the ends that it reported.
     _session: PlatformClient,
@@ -123,6 +125,11 @@ impl Controller {
         match action {
             PodAction::Create { key, memory } => {
                 info!(?key, ?memory, "creating a pod");
+                let note = memory.map_or_else(
+                    || "a pod is created".to_string(),
+                    |memory| format!("a pod is created, with {} of memory", mebibytes(memory)),
+                );
+                self.api.tell_decision(key.slot, "Created", &note);
                 self.api.create(&self.job, key, memory);
             }
             PodAction::Delete { name, force } => {
@@ -132,16 +139,21 @@ impl Controller {
             PodAction::SetMember { name, member } => self.api.set_member(name, member),
             PodAction::Report { key, how } => {
                 info!(?key, ?how, "a pod ended");
-                self.api.event(key.slot, &how);
+                self.api.tell_end(key.slot, &how);
             }
         }
     }
 
-    pub(super) fn message(&mut self, message: Message) {
+    pub(super) fn message(&mut self, message: MasterMessage) {
         match message {
-            Message::Order(Order::Start(slot)) => self.change(|pods, now| pods.start(now, slot)),
-            Message::Order(Order::End(slot)) => self.change(|pods, _| pods.end(slot)),
-            Message::Over(ending) => self.over(ending),
+            MasterMessage::Order(Order::Start(slot)) => {
+                self.change(|pods, now| pods.start(now, slot))
+            }
+            MasterMessage::Order(Order::End(slot)) => {
+                self.api.tell_decision(slot, "Released", "it is not wanted any more");
+                self.change(|pods, _| pods.end(slot));
+            }
+            MasterMessage::Over(ending) => self.over(ending),
         }
     }
 
@@ -205,15 +217,18 @@ impl Controller {
         if let Some(health) = &self.health {
             health.set_ready(true);
         }
-        let members = Progress::members(status);
+        let members = JobProgress::members(status);
         self.change(|pods, _| pods.members(&members));
         self.metrics.observe_tables(&status.tables());
-        let progress = Progress::of(status);
+        let progress = JobProgress::of(status);
         if let Some(ending) = progress.ended() {
             self.over(ending);
+            // An answer that was on its way when the end was told is of before it.
+            self.answered_last = true;
         }
-        self.answered_last |= self.ending.is_some();
         for request in self.reporter.requests(&progress) {
+            let action = format!("{request:?}");
+            self.api.tell(EventType::Normal, &action, request.reason(), &request.to_string());
             self.poller.request(request);
         }
         self.reporter.take(progress);

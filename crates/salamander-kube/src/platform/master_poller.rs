@@ -1,5 +1,6 @@
 //! Asks the master how far it is and hands it what people want, on a thread of its own: the calls block.
 
+use std::fmt;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::time::Duration;
 
@@ -19,6 +20,26 @@ pub(super) enum AdminRequest {
     Workers(u32),
     Servers(u32),
     Stop,
+}
+
+impl AdminRequest {
+    /// As the reason of an event.
+    pub(super) fn reason(self) -> &'static str {
+        match self {
+            AdminRequest::Workers(_) | AdminRequest::Servers(_) => "Scaling",
+            AdminRequest::Stop => "Stopping",
+        }
+    }
+}
+
+impl fmt::Display for AdminRequest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            AdminRequest::Workers(workers) => write!(f, "workers wanted: {workers}"),
+            AdminRequest::Servers(servers) => write!(f, "parameter servers wanted: {servers}"),
+            AdminRequest::Stop => f.write_str("the run stops at a step that all agree on"),
+        }
+    }
 }
 
 /// Talks to the master until it is dropped.

@@ -1,14 +1,12 @@
 //! The metrics of a run, which its master's pod shows in the OpenMetrics format that Prometheus reads.
 
-use std::sync::atomic::AtomicU64;
-
-use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 use salamander_core::status::TableStats;
 
 use crate::health;
-use crate::progress::{Progress, WorkerFigures};
+use crate::member_metrics::{Decimal, Named, TableMetrics};
+use crate::progress::{JobProgress, WorkerFigures};
 
 /// Gauges of a run.
 #[derive(Debug)]
@@ -27,25 +25,10 @@ pub struct RunMetrics {
     validation: Named<Decimal>,
     records: Named<Gauge>,
     compute: Named<Decimal>,
-    tables: Vec<(TableGauge, TableFigure)>,
+    exchange: Named<Decimal>,
+    data: Named<Decimal>,
+    tables: TableMetrics,
 }
-
-/// A gauge of something that is no whole number.
-type Decimal = Gauge<f64, AtomicU64>;
-/// A gauge for each of several things, by its name.
-type Named<G> = Family<[(&'static str, String); 1], G>;
-type TableGauge = Named<Gauge>;
-type TableFigure = fn(&TableStats) -> u64;
-
-/// What is shown of each table.
-const TABLES: [(&str, &str, TableFigure); 6] = [
-    ("table_rows", "Rows of a table", |table| table.rows),
-    ("table_bytes", "Bytes that they take", |table| table.bytes),
-    ("table_admitted", "Rows created by the servers that serve", |table| table.admitted),
-    ("table_waiting", "Ids that are not yet admitted", |table| table.waiting),
-    ("table_expired", "Rows dropped because nothing used them for long", |table| table.expired),
-    ("table_evicted", "Rows dropped to make room", |table| table.evicted),
-];
 
 impl Default for RunMetrics {
     fn default() -> Self {
@@ -73,12 +56,12 @@ impl Default for RunMetrics {
         registry.register("worker_records", "Records that a worker computed", records.clone());
         let seconds = "Seconds that a worker spent on its records";
         registry.register("worker_compute_seconds", seconds, compute.clone());
-        let table = |(name, help, figure): (&str, &str, TableFigure)| {
-            let gauges = TableGauge::default();
-            registry.register(name, help, gauges.clone());
-            (gauges, figure)
-        };
-        let tables = TABLES.map(table).into();
+        let (exchange, data) = (Named::default(), Named::default());
+        let seconds = "Seconds that a worker spent in exchanges with others";
+        registry.register("worker_exchange_seconds", seconds, exchange.clone());
+        let seconds = "Seconds of computing that a worker waited for records";
+        registry.register("worker_data_seconds", seconds, data.clone());
+        let tables = TableMetrics::register(&mut registry);
         Self {
             registry,
             workers,
@@ -94,6 +77,8 @@ impl Default for RunMetrics {
             validation,
             records,
             compute,
+            exchange,
+            data,
             tables,
         }
     }
@@ -101,7 +86,7 @@ impl Default for RunMetrics {
 
 impl RunMetrics {
     /// Takes in how far the run is; what is not known yet stays as it was.
-    pub fn observe(&self, progress: &Progress) {
+    pub fn observe(&self, progress: &JobProgress) {
         self.workers.set(progress.workers.into());
         self.servers.set(progress.servers.into());
         self.pending.set(progress.pending.into());
@@ -127,23 +112,22 @@ impl RunMetrics {
 
     /// Those that are gone are not shown any more.
     fn observe_workers(&self, workers: &[WorkerFigures]) {
+        let times = [&self.compute, &self.exchange, &self.data];
         self.records.clear();
-        self.compute.clear();
+        times.iter().for_each(|time| time.clear());
         for worker in workers {
             let name = [("worker", worker.index.to_string())];
             self.records.get_or_create(&name).set(worker.records as i64);
-            self.compute.get_or_create(&name).set(worker.seconds);
+            let spent = [worker.seconds, worker.exchange_seconds, worker.data_seconds];
+            for (time, spent) in times.iter().zip(spent) {
+                time.get_or_create(&name).set(spent);
+            }
         }
     }
 
     /// Takes in what tables hold, over all servers.
     pub fn observe_tables(&self, tables: &[TableStats]) {
-        for table in tables {
-            for (gauges, figure) in &self.tables {
-                let gauge = gauges.get_or_create(&[("table", table.name.clone())]);
-                gauge.set(figure(table) as i64);
-            }
-        }
+        self.tables.observe(tables);
     }
 
     /// All metrics as text.
@@ -159,7 +143,7 @@ mod tests {
     #[test]
     fn a_run_shows_how_far_it_is() {
         let metrics = RunMetrics::default();
-        let progress = Progress {
+        let progress = JobProgress {
             workers: 2,
             step: Some(7),
             loss: Some(0.5),
@@ -167,8 +151,9 @@ mod tests {
             ..Default::default()
         };
         metrics.observe(&progress);
-        let each = vec![WorkerFigures { index: 3, records: 9, ..WorkerFigures::default() }];
-        metrics.observe(&Progress { workers: 1, step: None, loss: None, each, ..progress });
+        let each =
+            vec![WorkerFigures { index: 3, records: 9, data_seconds: 0.5, ..Default::default() }];
+        metrics.observe(&JobProgress { workers: 1, step: None, loss: None, each, ..progress });
         let item = TableStats { name: "item".into(), waiting: 3, evicted: 9, ..Default::default() };
         metrics.observe_tables(&[item]);
         let page = metrics.encode();
@@ -179,6 +164,7 @@ mod tests {
             "loss 0.5\n",
             "restarts 1\n",
             "worker_records{worker=\"3\"} 9\n",
+            "worker_data_seconds{worker=\"3\"} 0.5\n",
         ];
         for line in run.into_iter().chain(tables) {
             assert!(page.contains(&format!("\nsalamander_run_{line}")), "{line}{page}");

@@ -14,7 +14,7 @@ use super::pod_set::{PodAction, PodSet};
 pub(super) const WAITING: usize = 1_024;
 
 /// What the master says.
-pub(super) enum Message {
+pub(super) enum MasterMessage {
     Order(Order),
     Over(Ending),
 }
@@ -22,7 +22,7 @@ pub(super) enum Message {
 /// Passes the master's orders on.
 pub(super) struct OrderHandler {
     pub(super) pods: Arc<Mutex<PodSet>>,
-    pub(super) orders: mpsc::Sender<Message>,
+    pub(super) orders: mpsc::Sender<MasterMessage>,
 }
 
 impl PlatformHandler for OrderHandler {
@@ -31,11 +31,11 @@ impl PlatformHandler for OrderHandler {
     }
 
     fn order(&mut self, order: Order) {
-        self.send(Message::Order(order));
+        self.send(MasterMessage::Order(order));
     }
 
     fn over(&mut self, ending: Ending) {
-        self.send(Message::Over(ending));
+        self.send(MasterMessage::Over(ending));
     }
 
     fn refused(&mut self, reason: &str) {
@@ -45,7 +45,7 @@ impl PlatformHandler for OrderHandler {
 
 impl OrderHandler {
     /// Waits for room: the session's thread has nothing more important to do, but is inside of a runtime.
-    fn send(&self, mut message: Message) {
+    fn send(&self, mut message: MasterMessage) {
         while let Err(TrySendError::Full(back)) = self.orders.try_send(message) {
             std::thread::sleep(Duration::from_millis(1));
             message = back;

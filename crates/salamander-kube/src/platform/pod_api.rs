@@ -22,7 +22,7 @@ use crate::names::{self, PodRole};
 use crate::object_api::ObjectApi;
 use crate::objects::{MemberPod, belongings};
 use crate::pod_calls;
-use crate::progress::Progress;
+use crate::progress::JobProgress;
 
 /// How long a call may take.
 const CALL: Duration = Duration::from_secs(15);
@@ -172,7 +172,7 @@ impl PodApi {
     }
 
     /// Writes the progress on the master's pod.
-    pub(super) fn write_progress(&self, pod: String, progress: Progress) {
+    pub(super) fn write_progress(&self, pod: String, progress: JobProgress) {
         let pods = self.pods.clone();
         self.spawn(async move {
             let text = serde_json::to_string(&progress).unwrap_or_default();
@@ -185,17 +185,31 @@ impl PodApi {
         });
     }
 
-    /// For `kubectl describe`.
-    pub(super) fn event(&self, slot: u32, how: &Ended) {
+    /// For `kubectl describe`: how a pod ended.
+    pub(super) fn tell_end(&self, slot: u32, how: &Ended) {
         let (type_, reason, note) = match how {
             Ended::Finished => return,
             Ended::Killed(why) => (EventType::Normal, "Killed", why),
             Ended::Crashed(why) | Ended::Mistaken(why) => (EventType::Warning, "Crashed", why),
         };
+        self.tell_of(slot, type_, reason, note);
+    }
+
+    /// For `kubectl describe`: what was decided about the pod of a place.
+    pub(super) fn tell_decision(&self, slot: u32, reason: &str, note: &str) {
+        self.tell_of(slot, EventType::Normal, reason, note);
+    }
+
+    fn tell_of(&self, slot: u32, type_: EventType, reason: &str, note: &str) {
         let (role, index) = PodRole::of_slot(slot);
         let who = if role == PodRole::Ps { "Server" } else { "Worker" };
         let (reason, note) = (format!("{who}{reason}"), format!("{role} {index}: {note}"));
-        let event = pod_calls::event(type_, "Relaunch", &reason, &note);
+        self.tell(type_, &format!("{who}{index}"), &reason, &note);
+    }
+
+    /// For `kubectl describe`. Events of one action and reason are one, with the first one's note.
+    pub(super) fn tell(&self, type_: EventType, action: &str, reason: &str, note: &str) {
+        let event = pod_calls::event(type_, action, reason, note);
         let (recorder, regarding) = (self.recorder.clone(), self.regarding.clone());
         tokio::spawn(async move {
             if let Ok(Err(error)) = timeout(CALL, recorder.publish(&event, &regarding)).await {

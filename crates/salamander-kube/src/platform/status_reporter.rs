@@ -8,8 +8,9 @@ use salamander_core::status::State;
 use tokio::time::Instant;
 
 use super::master_poller::AdminRequest;
+use crate::contract::CONTRACT;
 use crate::milestones::Milestones;
-use crate::progress::{Goodput, Progress};
+use crate::progress::{Goodput, JobProgress};
 
 /// What is known of a run, and what of it was written.
 #[derive(Default)]
@@ -21,9 +22,11 @@ pub(super) struct StatusReporter {
     pub(super) wanted_servers: Option<u32>,
     /// Whether people want it to stop.
     pub(super) stop: bool,
-    progress: Option<Progress>,
-    written: Option<Progress>,
-    writing: Option<Progress>,
+    progress: Option<JobProgress>,
+    /// What the run told on its way, also before the master has answered for the first time.
+    told: Milestones,
+    written: Option<JobProgress>,
+    writing: Option<JobProgress>,
     last: Option<Instant>,
     asked: Option<Instant>,
     goodput: Goodput,
@@ -46,7 +49,7 @@ impl StatusReporter {
     }
 
     /// What the master must still be asked for.
-    pub(super) fn requests(&self, progress: &Progress) -> Vec<AdminRequest> {
+    pub(super) fn requests(&self, progress: &JobProgress) -> Vec<AdminRequest> {
         if progress.ended().is_some() {
             return Vec::new();
         }
@@ -61,7 +64,7 @@ impl StatusReporter {
     }
 
     /// What the master answered to the last poll.
-    pub(super) fn take(&mut self, mut progress: Progress) {
+    pub(super) fn take(&mut self, mut progress: JobProgress) {
         let now = Instant::now();
         let passed = self.asked.map_or(0.0, |asked| (now - asked).as_secs_f64());
         self.asked = Some(now);
@@ -72,8 +75,8 @@ impl StatusReporter {
             progress.step = progress.step.or(known.step);
             progress.epoch = progress.epoch.or(known.epoch);
             progress.loss = progress.loss.or(known.loss);
-            progress.milestones = known.milestones.clone();
         }
+        progress.milestones = self.told.clone();
         progress.goodput = self.goodput.value();
         self.progress = Some(progress);
     }
@@ -81,15 +84,22 @@ impl StatusReporter {
     /// What the run told on its way.
     pub(super) fn note(&mut self, milestones: Milestones) {
         // A master that was started again has heard of less than the one before; its followers have not.
+        self.told = milestones;
         if let Some(progress) = &mut self.progress {
-            progress.milestones = milestones;
+            progress.milestones = self.told.clone();
             catch_up(progress);
         }
     }
 
     /// The run is over.
     pub(super) fn over(&mut self, ending: &Ending) {
-        let progress = self.progress.get_or_insert_default();
+        // A short run may be over before the master was asked for the first time.
+        let unasked = || JobProgress {
+            contract: Some(CONTRACT),
+            milestones: self.told.clone(),
+            ..JobProgress::default()
+        };
+        let progress = self.progress.get_or_insert_with(unasked);
         progress.state = State::from(ending).as_str().to_string();
         progress.reason = match ending {
             Ending::Failed(reason) => Some(reason.clone()),
@@ -100,7 +110,7 @@ impl StatusReporter {
     }
 
     /// What is to be written now.
-    pub(super) fn due(&mut self, pods: PodFacts) -> Option<Progress> {
+    pub(super) fn due(&mut self, pods: PodFacts) -> Option<JobProgress> {
         let progress = self.progress.as_mut()?;
         (progress.pending, progress.waiting) = (pods.pending, pods.waiting);
         progress.last_crash = pods.last_crash;
@@ -132,7 +142,7 @@ impl StatusReporter {
 }
 
 /// A run may end between two questions: its last epoch tells how far it came.
-fn catch_up(progress: &mut Progress) {
+fn catch_up(progress: &mut JobProgress) {
     let last = progress.milestones.epochs.last();
     if progress.ended().is_some()
         && let Some(last) = last.filter(|last| Some(last.steps) > progress.step)
@@ -147,8 +157,8 @@ mod tests {
 
     use super::*;
 
-    fn progress(state: &str, step: u64) -> Progress {
-        Progress { state: state.into(), step: Some(step), wanted: 2, ..Progress::default() }
+    fn progress(state: &str, step: u64) -> JobProgress {
+        JobProgress { state: state.into(), step: Some(step), wanted: 2, ..JobProgress::default() }
     }
 
     #[test]
@@ -188,9 +198,22 @@ mod tests {
             [],
             "a run without servers gets none"
         );
-        let served = Progress { wanted_servers: 2, ..progress("stopping", 1) };
+        let served = JobProgress { wanted_servers: 2, ..progress("stopping", 1) };
         assert_eq!(reporter.requests(&served), [AdminRequest::Servers(3)]);
         assert_eq!(reporter.requests(&progress("completed", 1)), []);
+    }
+
+    #[test]
+    fn a_run_that_ends_before_the_first_question_tells_what_it_did() {
+        let mut reporter = StatusReporter::new(Duration::from_secs(1_000));
+        let epoch = crate::milestones::Epoch { steps: 16, ..Default::default() };
+        reporter.note(Milestones { epochs: vec![epoch], ..Milestones::default() });
+        reporter.over(&Ending::Completed);
+        let told = reporter.due(PodFacts::default()).expect("its end");
+        assert_eq!(
+            (told.contract, told.step, told.milestones.epochs.len()),
+            (Some(CONTRACT), Some(16), 1)
+        );
     }
 
     #[test]

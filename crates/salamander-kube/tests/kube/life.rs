@@ -152,6 +152,19 @@ fn scaling_goes_through_to_the_pods() {
             status["replicas"] == replicas && status["workers"]["wanted"] == replicas
         });
     }
+    // Every decision can be read with `kubectl describe`.
+    let told = |reason: &str, note: &str| {
+        let events = cluster.list("/apis/events.k8s.io/v1/events");
+        events.iter().any(|event| event["reason"] == reason && event["note"] == note)
+    };
+    for (reason, note) in [
+        ("Scaling", "workers wanted: 4"),
+        ("WorkerCreated", "worker 3: a pod is created"),
+        ("Scaling", "workers wanted: 1"),
+        ("WorkerReleased", "worker 3: it is not wanted any more"),
+    ] {
+        wait_until(&format!("{reason}: {note}"), || told(reason, note));
+    }
 }
 
 #[test]
@@ -260,11 +273,17 @@ fn two_jobs_that_do_not_fit_together_share_what_there_is() {
     cluster.server.kubelet.set_capacity(&cluster.server, 5);
     cluster.submit(&job("a", (1, 2), json!({})));
     cluster.wait_for_members("a", 2);
+    let generations = cluster.progress("a").generations;
     cluster.submit(&job("b", (1, 2), json!({})));
     cluster.wait_for_members("b", 1);
     assert_eq!(cluster.progress("a").workers, 2, "both train at the same time");
+    wait_until("the second makes steps", || cluster.progress("b").step > Some(0));
+    let done = (cluster.progress("a"), cluster.progress("b").step);
+    assert_eq!((done.0.generations, done.0.workers), (generations, 2), "the first lost nothing");
     cluster.tell_containers("a", "finish");
     wait_until("the first is complete", || cluster.phase("a") == "Complete");
+    // One after the other the second would begin here: it is ahead by what it has done.
+    assert!(cluster.progress("b").step >= done.1, "{done:?}");
     cluster.wait_for_members("b", 2);
     cluster.tell_containers("b", "finish");
     wait_until("the second is complete", || cluster.phase("b") == "Complete");

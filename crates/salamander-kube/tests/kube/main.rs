@@ -16,3 +16,4 @@ mod refusals;
 mod roles;
 mod server;
 mod servers;
+mod versions;

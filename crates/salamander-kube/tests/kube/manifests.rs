@@ -22,7 +22,7 @@ const DEPLOY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy");
 const VERSION: &str = "1.34";
 
 /// Objects of a file; documents are divided by lines of three dashes.
-fn objects(text: &str) -> Vec<Value> {
+pub(crate) fn objects(text: &str) -> Vec<Value> {
     let documents = text.split("\n---\n").filter(|part| part.lines().any(|line| !is_comment(line)));
     let parse = |part: &str| {
         let part = part.trim_start_matches("---\n");
@@ -46,7 +46,7 @@ fn files(folder: &str) -> Vec<PathBuf> {
     files
 }
 
-fn validate(python: &str, name: &str, objects: &[Value]) {
+pub(crate) fn validate(python: &str, name: &str, objects: &[Value]) {
     let folder = tempfile::tempdir().expect("a folder");
     for (number, object) in objects.iter().enumerate() {
         if ["TrainingJob", "PodGroup", "PodMonitor", "ServingRuntime", "InferenceService"]
@@ -188,9 +188,14 @@ fn overlays_can_be_built_and_fit() {
         println!("SKIPPED: kubectl is missing");
         return;
     }
-    for folder in
-        ["base", "overlays/development", "overlays/production", "overlays/namespaced", "samples"]
-    {
+    for folder in [
+        "base",
+        "overlays/development",
+        "overlays/production",
+        "overlays/namespaced",
+        "overlays/monitored",
+        "samples",
+    ] {
         let mut command = Command::new("kubectl");
         let output =
             command.arg("kustomize").arg(Path::new(DEPLOY).join(folder)).output().expect("kubectl");

@@ -1,12 +1,9 @@
 //! How a job ends, and what people see of it: its figures, its logs, and what was wrong.
 
-use std::io::{Read, Write};
-use std::net::TcpStream;
-
 use salamander_kube::client::Jobs;
 use serde_json::{Value, json};
 
-use fake_cluster::{Cluster, JOBS, NAMESPACE, Operator, PODS, job, wait_until};
+use fake_cluster::{Cluster, JOBS, NAMESPACE, Operator, PODS, job, page, wait_until};
 
 const BUDGETS: &str = "/apis/policy/v1/poddisruptionbudgets";
 
@@ -98,15 +95,8 @@ fn a_master_shows_the_figures_of_its_run() {
     cluster.wait_for_members("j", 2);
     let address = cluster.server.kubelet.folder().join("runs/j/health");
     let address = std::fs::read_to_string(address).expect("an address");
-    let page = || {
-        let mut stream = TcpStream::connect(&address).expect("connected");
-        stream.write_all(b"GET /metrics HTTP/1.1\r\nhost: x\r\n\r\n").expect("asked");
-        let mut page = String::new();
-        stream.read_to_string(&mut page).expect("answered");
-        page
-    };
     wait_until("its figures are there", || {
-        let page = page();
+        let page = page(&address, "/metrics").expect("answered");
         let has = |line: &str| page.contains(&format!("\nsalamander_run_{line}"));
         has("workers 2\n") && has("wanted_workers 2\n") && has("generations ") && has("loss 0.")
     });

@@ -14,6 +14,7 @@ use salamander_core::elastic::{
 };
 use salamander_core::experiment::Experiment;
 use salamander_core::metrics::{Metric, Metrics};
+use salamander_core::progress::StepCount;
 use salamander_core::report::{EpochReport, Report, StepReport};
 use salamander_kube::health::Health;
 use salamander_kube::job::Job;
@@ -224,7 +225,8 @@ fn step(folder: &Path, session: &Session, generation: Generation) {
     std::fs::write(&beside, steps.to_string()).expect("written");
     std::fs::rename(beside, file).expect("renamed");
     let loss = 1.0 / steps as f64;
-    let step = StepReport { steps, epoch: steps / 100, loss, ..StepReport::default() };
+    let step =
+        StepReport { steps: StepCount(steps), epoch: steps / 100, loss, ..StepReport::default() };
     let (version, report) = (Version(steps), Report::Step(step));
     session.sender().report(MemberReport { version, generation, report });
 }
@@ -233,8 +235,13 @@ fn step(folder: &Path, session: &Session, generation: Generation) {
 fn validate(folder: &Path, session: &Session, generation: Generation) {
     let steps = steps_done(folder);
     let validation = Some(Metrics::new().with("accuracy", Metric::mean(0.75, 1.0)));
-    let epoch = EpochReport { complete: true, steps, validation, ..EpochReport::default() };
-    let (version, report) = (Version(epoch.steps), Report::Epoch(epoch));
+    let epoch = EpochReport {
+        complete: true,
+        steps: StepCount(steps),
+        validation,
+        ..EpochReport::default()
+    };
+    let (version, report) = (Version(epoch.steps.0), Report::Epoch(epoch));
     session.sender().report(MemberReport { version, generation, report });
 }
 

@@ -37,7 +37,7 @@ pub enum Error {
 
 /// A process of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Role {
+pub enum LocalRole {
     /// The master.
     Master,
     /// The worker of a slot.
@@ -46,20 +46,20 @@ pub enum Role {
     Server(u32),
 }
 
-impl Role {
+impl LocalRole {
     fn of(slot: u32) -> Self {
         match Seat::of(slot) {
-            Seat::Worker(slot) => Role::Worker(slot),
-            Seat::Server(seat) => Role::Server(seat),
+            Seat::Worker(slot) => LocalRole::Worker(slot),
+            Seat::Server(seat) => LocalRole::Server(seat),
         }
     }
 
     /// The master's name for it.
     fn slot(self) -> Option<u32> {
         match self {
-            Role::Master => None,
-            Role::Worker(slot) => Some(slot),
-            Role::Server(seat) => Some(SERVER_SLOTS + seat),
+            LocalRole::Master => None,
+            LocalRole::Worker(slot) => Some(slot),
+            LocalRole::Server(seat) => Some(SERVER_SLOTS + seat),
         }
     }
 }
@@ -69,12 +69,12 @@ pub struct LocalOptions {
     /// How to reach the master.
     pub session: SessionOptions,
     /// The command of a worker or a parameter server.
-    pub process: Box<dyn FnMut(Role) -> Command + Send>,
+    pub process: Box<dyn FnMut(LocalRole) -> Command + Send>,
     /// The command of the master, which always listens on the same address; it is given how often a master was started
     /// before, since only the first may resume a run. Without it somebody else runs the master.
     pub master: Option<Box<dyn FnMut(u64) -> Command + Send>>,
     /// Where a process writes its log, to be quoted when it crashes.
-    pub log: Box<dyn Fn(Role) -> Option<PathBuf> + Send>,
+    pub log: Box<dyn Fn(LocalRole) -> Option<PathBuf> + Send>,
     /// How long a process has to end by itself.
     pub grace: Duration,
     /// How many crashes of the master in a row are tolerated; being killed is none.
@@ -85,7 +85,7 @@ impl LocalOptions {
     /// With a grace of 5 s.
     pub fn new(
         session: SessionOptions,
-        process: impl FnMut(Role) -> Command + Send + 'static,
+        process: impl FnMut(LocalRole) -> Command + Send + 'static,
     ) -> Self {
         Self {
             session,
@@ -101,19 +101,19 @@ impl LocalOptions {
 /// What others see of the supervisor.
 #[derive(Debug, Default)]
 struct SupervisorState {
-    state: Mutex<State>,
+    state: Mutex<RunningProcesses>,
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct State {
-    running: Vec<(Role, u32)>,
+struct RunningProcesses {
+    running: Vec<(LocalRole, u32)>,
     master_restarts: u64,
     ending: Option<Ending>,
 }
 
 impl SupervisorState {
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, RunningProcesses> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -143,14 +143,15 @@ impl LocalPlatform {
 
     /// Waits for the end of the run and of all its processes, but not longer than this.
     pub fn wait(&self, longest: Duration) -> Option<Ending> {
-        let runs = |state: &mut State| state.ending.is_none() || !state.running.is_empty();
+        let runs =
+            |state: &mut RunningProcesses| state.ending.is_none() || !state.running.is_empty();
         let waited = self.shared.changed.wait_timeout_while(self.shared.lock(), longest, runs);
         let (state, waited) = waited.unwrap_or_else(PoisonError::into_inner);
         state.ending.clone().filter(|_| !waited.timed_out())
     }
 
     /// The processes that run now.
-    pub fn running(&self) -> Vec<(Role, u32)> {
+    pub fn running(&self) -> Vec<(LocalRole, u32)> {
         self.shared.lock().running.clone()
     }
 

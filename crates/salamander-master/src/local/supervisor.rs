@@ -13,7 +13,7 @@ use salamander_proto::client::Ends;
 use tracing::{info, warn};
 
 use super::child::{Child, DEPOSED, meaning};
-use super::{LocalOptions, Role, SupervisorState};
+use super::{LocalOptions, LocalRole, SupervisorState};
 
 /// How often deadlines are looked at.
 const LOOK: Duration = Duration::from_millis(50);
@@ -25,7 +25,7 @@ const STABLE: Duration = Duration::from_secs(10);
 /// What the supervisor is told.
 pub(super) enum SupervisorMessage {
     Order(Order),
-    Exited(Role, u32),
+    Exited(LocalRole, u32),
     Over(Ending),
     Shutdown,
 }
@@ -36,7 +36,7 @@ pub(super) struct Supervisor {
     shared: Arc<SupervisorState>,
     ends: Ends,
     orders: SyncSender<SupervisorMessage>,
-    children: BTreeMap<Role, Child>,
+    children: BTreeMap<LocalRole, Child>,
     /// When a master is started.
     master_at: Option<Instant>,
     masters: u64,
@@ -102,7 +102,7 @@ impl Supervisor {
     fn order(&mut self, order: Order) {
         match order {
             Order::Start(slot) if !self.leaving && !self.is_over() => {
-                let role = Role::of(slot);
+                let role = LocalRole::of(slot);
                 if self.children.contains_key(&role) {
                     warn!(slot, "already running");
                     return;
@@ -114,11 +114,11 @@ impl Supervisor {
                 }
             }
             Order::Start(_) => {}
-            Order::End(slot) => self.end(Role::of(slot)),
+            Order::End(slot) => self.end(LocalRole::of(slot)),
         }
     }
 
-    fn start(&mut self, role: Role, command: Command) -> Result<(), String> {
+    fn start(&mut self, role: LocalRole, command: Command) -> Result<(), String> {
         let program = command.get_program().to_string_lossy().into_owned();
         let orders = self.orders.clone();
         // The supervisor is there as long as its processes are.
@@ -139,12 +139,12 @@ impl Supervisor {
             self.shared.lock().master_restarts += 1;
         }
         self.masters += 1;
-        if let Err(reason) = self.start(Role::Master, command) {
+        if let Err(reason) = self.start(LocalRole::Master, command) {
             self.master_crashed(reason);
         }
     }
 
-    fn end(&mut self, role: Role) {
+    fn end(&mut self, role: LocalRole) {
         if let Some(child) = self.children.get_mut(&role)
             && !child.was_asked()
         {
@@ -153,7 +153,7 @@ impl Supervisor {
     }
 
     /// A process has ended but is not collected yet.
-    fn exited(&mut self, role: Role, pid: u32) {
+    fn exited(&mut self, role: LocalRole, pid: u32) {
         if self.children.get(&role).is_none_or(|child| child.id() != pid) {
             return;
         }
@@ -175,11 +175,11 @@ impl Supervisor {
         state.running.retain(|running| *running != (role, pid));
         drop(state);
         self.shared.changed.notify_all();
-        if role == Role::Master && is_deposed {
+        if role == LocalRole::Master && is_deposed {
             // Started again it would take the run back, and both would do so for ever.
             let reason = "another master leads this run, from another machine";
             self.over(Ending::Failed(reason.into()));
-        } else if role == Role::Master {
+        } else if role == LocalRole::Master {
             self.master_ended(how, lived);
         }
     }

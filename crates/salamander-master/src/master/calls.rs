@@ -7,7 +7,7 @@ use salamander_proto::{status, v1};
 
 use super::Master;
 use crate::inbox::Call;
-use crate::mode::{Event, Mode};
+use crate::mode::{Mode, ModeEvent};
 
 /// More than anybody has, and few enough to start.
 const MOST_WORKERS: u32 = 10_000;
@@ -28,7 +28,7 @@ impl Master {
                 self.cluster.answer(answer, told);
             }
             Call::Stop(answer) => {
-                self.step(now, Event::Stop);
+                self.step(now, ModeEvent::Stop);
                 self.cluster.answer(answer, Ok(v1::StopReply {}));
             }
             Call::Lease(worker, answer) => {
@@ -62,7 +62,7 @@ impl Master {
         }
         // A platform may ask again for the same number.
         let servers = servers.filter(|servers| *servers as usize != wanted.servers);
-        self.step(now, Event::Scale(v1::ScaleRequest { workers, servers }));
+        self.step(now, ModeEvent::Scale(v1::ScaleRequest { workers, servers }));
         self.cluster.processes.scale(self.mode.run().wanted().workers as u32);
         Ok(())
     }

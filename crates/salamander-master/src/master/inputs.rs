@@ -10,32 +10,32 @@ use salamander_proto::convert::{
 use tracing::{debug, warn};
 
 use super::Master;
-use crate::inbox::Input;
+use crate::inbox::MasterInput;
 use crate::journal;
-use crate::mode::{Effect, Event};
+use crate::mode::{Effect, ModeEvent};
 use crate::session::{ProcessSession, SessionId};
 
 /// How often the master looks whether it still leads, besides before it writes.
 const LOOK: Millis = 1_000;
 
 impl Master {
-    pub(super) fn take(&mut self, now: Millis, input: Input) -> Result<(), journal::Error> {
+    pub(super) fn take(&mut self, now: Millis, input: MasterInput) -> Result<(), journal::Error> {
         match input {
-            Input::Tick => return self.tick(now),
-            Input::Hello(connection, hello) => self.hello(now, connection, hello),
-            Input::Inventory(platform, inventory) => self.inventory(now, platform, inventory),
-            Input::Said(session, message) => self.said(now, session, message),
-            Input::Left(session) => {
+            MasterInput::Tick => return self.tick(now),
+            MasterInput::Hello(connection, hello) => self.hello(now, connection, hello),
+            MasterInput::Inventory(platform, inventory) => self.inventory(now, platform, inventory),
+            MasterInput::Said(session, message) => self.said(now, session, message),
+            MasterInput::Left(session) => {
                 self.cluster.processes.detach(session);
                 if let Some(id) = self.cluster.workers.left(session) {
                     debug!(worker = %id, "disconnected");
-                    self.step(now, Event::Disconnected(id));
+                    self.step(now, ModeEvent::Disconnected(id));
                 }
             }
-            Input::Watch(request, out) => self.cluster.events.watch(request, out),
-            Input::Server(process, news) => self.step(now, Event::Server(process, news)),
-            Input::Folder(made) => self.step(now, Event::Folder(made)),
-            Input::Call(call) => self.call(now, call),
+            MasterInput::Watch(request, out) => self.cluster.events.watch(request, out),
+            MasterInput::Server(process, news) => self.step(now, ModeEvent::Server(process, news)),
+            MasterInput::Folder(made) => self.step(now, ModeEvent::Folder(made)),
+            MasterInput::Call(call) => self.call(now, call),
         }
         Ok(())
     }
@@ -47,25 +47,26 @@ impl Master {
             self.cluster.still_leads()?;
         }
         let cut = self.cluster.workers.acknowledge();
-        cut.into_iter().for_each(|id| self.step(now, Event::Disconnected(id)));
+        cut.into_iter().for_each(|id| self.step(now, ModeEvent::Disconnected(id)));
         self.cluster.processes.acknowledge();
         if self.ending().is_none()
             && let Some(before) = now.checked_sub(self.cluster.silence)
         {
             for id in self.cluster.workers.unheard(before) {
-                self.step(now, Event::Silent(id));
+                self.step(now, ModeEvent::Silent(id));
             }
             for id in self.cluster.workers.lost(before) {
-                self.step(now, Event::Lost(id));
+                self.step(now, ModeEvent::Lost(id));
             }
         }
-        self.step(now, Event::Tick);
+        self.step(now, ModeEvent::Tick);
         // Who is ended below depends on who is a member, which is on disk first.
         self.settle(now)?;
         if self.ending().is_some() {
             return Ok(());
         }
         self.cluster.end_the_silent(now);
+        self.mode.forget_superfluous_servers();
         self.cluster.processes.scale_servers(self.mode.needed_servers() as u32);
         self.cluster.processes.keep(self.mode.needed_slots());
         self.cluster.processes.work(now);
@@ -90,11 +91,11 @@ impl Master {
         match (role, Seat::of(slot)) {
             (Role::Member(_), _) => {
                 let slot = self.cluster.processes.are_served().then_some(slot);
-                self.step(now, Event::Joined(elastic::Hello { peer, active, slot }));
+                self.step(now, ModeEvent::Joined(elastic::Hello { peer, active, slot }));
             }
             // One that is about to be ended is of no use.
             (Role::Server, Seat::Server(seat)) if !self.cluster.processes.is_ending(slot) => {
-                self.step(now, Event::ServerUp(seat, peer));
+                self.step(now, ModeEvent::ServerUp(seat, peer));
             }
             (Role::Server | Role::Tasks(_), _) => {}
         }
@@ -120,10 +121,12 @@ impl Master {
             FromProcess::Beat(beat) => {
                 worker.beat = Some(beat);
                 if is_member {
-                    self.step(now, Event::Beat(id, beat));
+                    self.step(now, ModeEvent::Beat(id, beat));
                 }
             }
-            FromProcess::Member(message) if is_member => self.step(now, Event::Said(id, message)),
+            FromProcess::Member(message) if is_member => {
+                self.step(now, ModeEvent::Said(id, message))
+            }
             FromProcess::Member(FromMember::Leave) if role == Role::Server => {
                 self.server_leaves(now, id, slot);
             }
@@ -131,11 +134,11 @@ impl Master {
             FromProcess::Report { version, generation, report } => {
                 let version = Version(version);
                 let told = MemberReport { version, generation, report: *report };
-                self.step(now, Event::Reported(Box::new(told)));
+                self.step(now, ModeEvent::Reported(Box::new(told)));
             }
             FromProcess::Failed(reason) => {
                 warn!(worker = %id, reason, "a worker cannot go on");
-                self.step(now, Event::Failed(id, reason));
+                self.step(now, ModeEvent::Failed(id, reason));
             }
             _ => {
                 debug!(worker = %id, "said something out of place");
@@ -151,7 +154,7 @@ impl Master {
             Some(seat) if !self.cluster.processes.is_ending(slot) => {
                 let text = "wants to leave: a checkpoint is taken first";
                 self.cluster.events.note(format!("parameter server {seat} {text}"));
-                self.step(now, Event::ServerLeaves(id));
+                self.step(now, ModeEvent::ServerLeaves(id));
             }
             _ => self.effects.push(Effect::Send(id, ToMember::Stop)),
         }
@@ -194,12 +197,12 @@ impl Master {
                 Seat::Server(seat) => format!("parameter server {seat}: process {pid} {text}"),
             });
             self.cluster.workers.forget(id);
-            self.step(now, Event::Gone(id, reason));
+            self.step(now, ModeEvent::Gone(id, reason));
         } else {
             debug!(slot, pid, text, "a process that was no worker yet ended");
         }
         if let Err(reason) = verdict {
-            self.step(now, Event::End(Ending::Failed(reason)));
+            self.step(now, ModeEvent::End(Ending::Failed(reason)));
         }
     }
 }

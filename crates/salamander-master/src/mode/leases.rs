@@ -8,23 +8,26 @@ mod talk;
 use std::collections::BTreeMap;
 
 use salamander_core::asynchronous::{
-    Checkpoint, DispatchAction, Dispatcher, Entry, History, PartitionSource, Process,
+    AsynchronousEntry, DispatchAction, Dispatcher, History, PartitionSource, Process,
+    ServerCheckpoint,
 };
 use salamander_core::course::LeasePlan;
 use salamander_core::elastic::{
-    Ending, Entry as RunEntry, Line, Millis, RunState, TaskQueue, WorkerId,
+    Ending, GenerationChain, MembershipEntry as RunEntry, Millis, RunState, TaskQueue, WorkerId,
 };
+use salamander_core::progress::StepCount;
 use salamander_core::report::EvaluationPart;
+use salamander_core::status::CheckpointStatus;
 use salamander_core::words::count;
 use salamander_net::Keys;
 use tracing::{debug, info};
 
 use super::leaving::LeavingServers;
-use super::{Effect, Event, end, journal, scale};
+use super::{Effect, ModeEvent, end, journal, scale};
 use course::{HostedCourse, Reports};
 
 use crate::asynchronous::{RowFiles, ServerTask, ServerThreads};
-use crate::inbox::Handle;
+use crate::inbox::MasterHandle;
 use crate::record::Record;
 use crate::server_calls::{ServerAnswer, ServerCall};
 
@@ -50,6 +53,8 @@ pub(crate) struct Leases {
     keeping: usize,
     /// The newest version that was reached.
     pub(crate) version: u64,
+    /// The newest checkpoint whose folder is there.
+    pub(crate) kept: Option<CheckpointStatus>,
     effects: Vec<Effect>,
     /// Does what is to be done about servers.
     pub(crate) threads: ServerThreads,
@@ -80,7 +85,7 @@ impl Leases {
         plan: LeasePlan,
         mut history: History,
         keys: Keys,
-        handle: Handle,
+        handle: MasterHandle,
     ) -> Self {
         let mut settings = plan.settings.clone();
         // One number of servers and one term, whoever counts.
@@ -106,6 +111,7 @@ impl Leases {
             leaving_servers: LeavingServers::default(),
             keeping: 0,
             version: 0,
+            kept: None,
             effects: Vec::new(),
         }
     }
@@ -117,9 +123,9 @@ impl Leases {
             // What a killed run was writing is of no use; the checkpoint that counts stays.
             self.sweep();
             let reports = self.course.begin(self.run.wanted().workers as u64);
-            if resumed && let Some((version, _)) = reports.first() {
+            if resumed && let Some((steps, _)) = reports.first() {
                 // What is told from now on is new to those who watch.
-                self.effects.push(Effect::Restored(*version));
+                self.effects.push(Effect::Restored(steps.0));
             }
             if let Some(last) = self.dispatcher.history().checkpoint {
                 // The master before may not have come to it.
@@ -135,46 +141,46 @@ impl Leases {
         self.leaving.is_some()
     }
 
-    pub(crate) fn step(&mut self, now: Millis, event: Event) -> Vec<Effect> {
+    pub(crate) fn step(&mut self, now: Millis, event: ModeEvent) -> Vec<Effect> {
         match event {
-            Event::Tick if !self.is_over() => self.tick(now),
+            ModeEvent::Tick if !self.is_over() => self.tick(now),
             // A worker that is only slow loses nothing: what it pushes is applied once.
-            Event::Silent(id) => self.release(id),
-            Event::Gone(id, _) => {
+            ModeEvent::Silent(id) => self.release(id),
+            ModeEvent::Gone(id, _) => {
                 self.release(id);
                 self.server_lost(id);
             }
-            Event::ServerUp(seat, server) => {
+            ModeEvent::ServerUp(seat, server) => {
                 let process = Process { server: seat, incarnation: server.id.0 };
                 let endpoint = server.endpoint.clone();
                 self.run.server_up(seat, server);
                 self.effects.push(Effect::Server(ServerTask::Meet { process, endpoint }));
             }
-            Event::ServerLeaves(id) => {
+            ModeEvent::ServerLeaves(id) => {
                 self.leaving_servers.add(id);
-                self.leaving_servers.ask(|| self.dispatcher.save());
+                self.ask_for_leaving();
             }
-            Event::Scale(numbers) => {
+            ModeEvent::Scale(numbers) => {
                 self.effects.extend(scale(&mut self.run, numbers));
                 if let Some(servers) = numbers.servers {
                     self.dispatcher.resize(servers);
                 }
             }
-            Event::Stop => {
+            ModeEvent::Stop => {
                 self.effects.push(Effect::Note("an early end was asked for".into()));
                 self.leave(now, Ending::Interrupted);
             }
-            Event::End(ending) => self.end(ending),
-            Event::Failed(_, reason) => self.end(Ending::Failed(reason)),
-            Event::Server(process, news) => self.news(now, process, news),
-            Event::Folder(made) => self.folder(now, made),
-            Event::Tick
-            | Event::Joined(_)
-            | Event::Beat(..)
-            | Event::Said(..)
-            | Event::Reported(_)
-            | Event::Disconnected(_)
-            | Event::Lost(_) => {}
+            ModeEvent::End(ending) => self.end(ending),
+            ModeEvent::Failed(_, reason) => self.end(Ending::Failed(reason)),
+            ModeEvent::Server(process, news) => self.news(now, process, news),
+            ModeEvent::Folder(made) => self.folder(now, made),
+            ModeEvent::Tick
+            | ModeEvent::Joined(_)
+            | ModeEvent::Beat(..)
+            | ModeEvent::Said(..)
+            | ModeEvent::Reported(_)
+            | ModeEvent::Disconnected(_)
+            | ModeEvent::Lost(_) => {}
         }
         self.settle(now)
     }
@@ -204,14 +210,21 @@ impl Leases {
             info!(%worker, "a lease is over");
         }
         self.course.tick(now);
-        self.version = self.version.max(self.dispatcher.version());
+        self.version = self.version.max(self.dispatcher.version().0);
         if let Some(awaited) = &mut self.awaited
             && !awaited.asked
         {
             awaited.asked = self.dispatcher.save();
         }
-        self.leaving_servers.ask(|| self.dispatcher.save());
+        self.ask_for_leaving();
         self.try_leave(now);
+    }
+
+    /// A checkpoint for servers that want to leave is begun when nobody works any more, and nobody is given work until
+    /// they have left: so it has all that was done.
+    fn ask_for_leaving(&mut self) {
+        let dispatcher = &mut self.dispatcher;
+        self.leaving_servers.ask(|| dispatcher.is_idle() && dispatcher.save());
     }
 
     /// A worker will not report any more.
@@ -227,10 +240,10 @@ impl Leases {
 
     /// A process has ended, which may have been a server.
     fn server_lost(&mut self, id: WorkerId) {
+        self.leaving_servers.remove(id);
         let seat = self.run.servers().find(|(_, server)| server.id == id).map(|(seat, _)| seat);
         let Some(server) = seat else { return };
         self.run.server_lost(id);
-        self.leaving_servers.remove(id);
         let process = Process { server, incarnation: id.0 };
         self.effects.push(Effect::Server(ServerTask::Forget(process)));
         self.dispatcher.server_lost(process);
@@ -276,7 +289,8 @@ impl Leases {
         match order {
             DispatchAction::Journal(entry) => self.entered(&entry),
             DispatchAction::Place { to, placement, checkpoint, older } => {
-                let checkpoints: Vec<Checkpoint> = checkpoint.into_iter().chain(older).collect();
+                let checkpoints: Vec<ServerCheckpoint> =
+                    checkpoint.into_iter().chain(older).collect();
                 let reset = self.files.placing(to, placement, &checkpoints, self.run.servers());
                 self.tell(to, ServerCall::Place { map: placement.map.number, reset });
             }
@@ -308,9 +322,9 @@ impl Leases {
         }
     }
 
-    fn entered(&mut self, entry: &Entry) {
+    fn entered(&mut self, entry: &AsynchronousEntry) {
         match entry {
-            Entry::Kept(checkpoint) => {
+            AsynchronousEntry::Kept(checkpoint) => {
                 self.effects.extend(self.leaving_servers.release());
                 let is_due = self.awaited.take_if(|awaited| awaited.asked).is_some();
                 self.keep(checkpoint, is_due || self.leaving.is_some());
@@ -318,7 +332,7 @@ impl Leases {
                     self.course.saved();
                 }
             }
-            Entry::Placed(placement) => {
+            AsynchronousEntry::Placed(placement) => {
                 let (number, servers) = (placement.map.number, placement.map.servers);
                 let moves = matches!(placement.source, PartitionSource::Servers(_));
                 debug!(%number, servers, moves, "a map is in force");
@@ -328,13 +342,18 @@ impl Leases {
                     self.effects.push(Effect::Note(text));
                 }
             }
-            Entry::Finished(_) | Entry::Opened | Entry::Stopping | Entry::Resumed => {}
+            AsynchronousEntry::Finished(_)
+            | AsynchronousEntry::Opened
+            | AsynchronousEntry::Stopping
+            | AsynchronousEntry::Resumed => {}
         }
     }
 
     /// Has reports told.
     fn report(&mut self, reports: Reports) {
-        let report = |(version, report)| Effect::Report { line: Line::default(), version, report };
-        self.effects.extend(reports.into_iter().map(report));
+        let line = GenerationChain::default();
+        for (StepCount(version), report) in reports {
+            self.effects.push(Effect::Report { line, version, report });
+        }
     }
 }

@@ -1,15 +1,15 @@
 //! Synchronous training: workers are members of generations. The rules are the coordinator's.
 
 use salamander_core::elastic::{
-    Action, Activation, Coordinator, Entry, Generation, MemberReport, Millis, Pace, Slow, Source,
-    ToMember,
+    Action, Activation, Coordinator, FromMember, Generation, MemberReport, MembershipEntry, Millis,
+    Pace, Slow, StateSource, ToMember,
 };
 use salamander_core::words::count;
 
 use salamander_proto::v1::ScaleRequest;
 
 use super::leaving::LeavingServers;
-use super::{Effect, Event, journal};
+use super::{Effect, ModeEvent, journal};
 
 /// The membership, and who is a straggler.
 pub(crate) struct Members {
@@ -31,11 +31,11 @@ impl Members {
         Self { coordinator, pace, regrouping: None, told, leaving }
     }
 
-    pub(crate) fn step(&mut self, now: Millis, event: Event) -> Vec<Effect> {
+    pub(crate) fn step(&mut self, now: Millis, event: ModeEvent) -> Vec<Effect> {
         let mut effects = Vec::new();
         let coordinator = &mut self.coordinator;
         match event {
-            Event::Tick => {
+            ModeEvent::Tick => {
                 coordinator.tick(now);
                 if coordinator.run().ending().is_none() {
                     effects = self.exclude_the_slow(now);
@@ -46,36 +46,41 @@ impl Members {
                     }
                 }
             }
-            Event::Joined(hello) => coordinator.hello(now, hello),
-            Event::Beat(id, beat) => {
+            ModeEvent::Joined(hello) => coordinator.hello(now, hello),
+            ModeEvent::Beat(id, beat) => {
                 coordinator.heard(now, id);
                 if coordinator.members().iter().any(|(member, _)| *member == id) {
                     self.pace.beat(now, id, beat);
                 }
             }
-            Event::Said(id, message) => coordinator.message(now, id, message),
-            Event::Reported(told) => {
+            ModeEvent::Said(_, FromMember::Holds(generation)) => {
+                if coordinator.is_current(generation) {
+                    effects.extend(self.leaving.release());
+                }
+            }
+            ModeEvent::Said(id, message) => coordinator.message(now, id, message),
+            ModeEvent::Reported(told) => {
                 let MemberReport { version, generation, report } = *told;
                 if coordinator.is_on_line(generation) {
                     let (line, version) = (coordinator.run().history().line, version.0);
                     effects.push(Effect::Report { line, version, report });
                 }
             }
-            Event::Failed(id, reason) => coordinator.failed(now, id, reason),
-            Event::Disconnected(id) => coordinator.disconnected(now, id),
-            Event::ServerLeaves(id) => {
+            ModeEvent::Failed(id, reason) => coordinator.failed(now, id, reason),
+            ModeEvent::Disconnected(id) => coordinator.disconnected(now, id),
+            ModeEvent::ServerLeaves(id) => {
                 self.leaving.add(id);
                 self.leaving.ask(|| true);
                 let members = self.coordinator.members().into_iter();
                 effects.extend(members.map(|(id, _)| Effect::Send(id, ToMember::Save)));
             }
-            Event::Gone(id, reason) => {
+            ModeEvent::Gone(id, reason) => {
                 self.leaving.remove(id);
                 coordinator.server_lost(now, id);
                 coordinator.gone(now, id, reason);
             }
-            Event::ServerUp(seat, server) => coordinator.server_up(now, seat, server),
-            Event::Scale(ScaleRequest { workers, servers }) => {
+            ModeEvent::ServerUp(seat, server) => coordinator.server_up(now, seat, server),
+            ModeEvent::Scale(ScaleRequest { workers, servers }) => {
                 if let Some(workers) = workers {
                     coordinator.scale(now, workers as usize);
                 }
@@ -83,9 +88,12 @@ impl Members {
                     coordinator.scale_servers(now, servers as usize);
                 }
             }
-            Event::Stop => coordinator.stop(),
-            Event::End(ending) => coordinator.end(ending),
-            Event::Silent(_) | Event::Lost(_) | Event::Server(..) | Event::Folder(_) => {}
+            ModeEvent::Stop => coordinator.stop(),
+            ModeEvent::End(ending) => coordinator.end(ending),
+            ModeEvent::Silent(_)
+            | ModeEvent::Lost(_)
+            | ModeEvent::Server(..)
+            | ModeEvent::Folder(_) => {}
         }
         effects.extend(self.effects(now));
         effects
@@ -110,12 +118,8 @@ impl Members {
             match action {
                 Action::Journal(entry) => {
                     let note = self.note(now, &entry);
-                    let kept = matches!(entry, Entry::Checkpoint(_));
                     effects.push(journal(self.coordinator.run(), entry));
                     effects.extend(note);
-                    if kept {
-                        effects.extend(self.leaving.release());
-                    }
                 }
                 Action::Send(id, message) => {
                     if let ToMember::Activate(activation) = &message
@@ -126,7 +130,7 @@ impl Members {
                         effects.push(begun(activation, took));
                     }
                     // Members of a new generation have not heard of it.
-                    let asks = matches!(message, ToMember::Activate(_)) && !self.leaving.is_empty();
+                    let asks = matches!(message, ToMember::Activate(_)) && self.leaving.waits();
                     effects.push(Effect::Send(id, message));
                     effects.extend(asks.then_some(Effect::Send(id, ToMember::Save)));
                 }
@@ -139,13 +143,13 @@ impl Members {
         effects
     }
 
-    fn note(&mut self, now: Millis, entry: &Entry) -> Option<Effect> {
+    fn note(&mut self, now: Millis, entry: &MembershipEntry) -> Option<Effect> {
         match entry {
-            Entry::Prepared(_) => {
+            MembershipEntry::Prepared(_) => {
                 self.regrouping.get_or_insert(now);
                 None
             }
-            Entry::Moved(_) => {
+            MembershipEntry::Moved(_) => {
                 let servers = self.coordinator.run().history().servers.len() as u64;
                 let servers = count(servers, "parameter server");
                 let text = format!("the rows of tables are on {servers}");
@@ -162,10 +166,10 @@ fn begun(activation: &Activation, took: Millis) -> Effect {
     let holder = activation.members.get(activation.source.rank());
     let holder = holder.map(|peer| peer.id.to_string()).unwrap_or_default();
     let source = match &activation.source {
-        Source::Member { identity, .. } => {
+        StateSource::Member { identity, .. } => {
             format!("version {} of worker {holder}", identity.version)
         }
-        Source::Checkpoint { mark, .. } => match mark {
+        StateSource::Checkpoint { mark, .. } => match mark {
             Some(mark) => format!("checkpoint {}", mark.id),
             None => "a new model".to_string(),
         },

@@ -1,12 +1,12 @@
 //! Work in tasks, without membership: evaluation and prediction.
 
 use salamander_core::elastic::{
-    Ending, Entry, Lease, Millis, RunState, TaskQueue, ToMember, WorkerId,
+    Ending, Lease, MembershipEntry, Millis, RunState, TaskQueue, ToMember, WorkerId,
 };
 use salamander_proto::convert::Finished;
 use tracing::debug;
 
-use super::{Effect, Event, end, journal, scale};
+use super::{Effect, ModeEvent, end, journal, scale};
 use crate::config::TaskPlan;
 use crate::record::{Past, Record};
 
@@ -26,7 +26,7 @@ impl Tasks {
 
     /// Takes over what was done before.
     pub(crate) fn begin(&mut self, past: &Past) -> Vec<Effect> {
-        let mut effects = vec![journal(&self.run, Entry::Opened)];
+        let mut effects = vec![journal(&self.run, MembershipEntry::Opened)];
         for (task, result) in &past.finished {
             self.queue.restore(*task);
             effects.push(Effect::Result { task: *task, result: result.clone() });
@@ -34,10 +34,10 @@ impl Tasks {
         effects
     }
 
-    pub(crate) fn step(&mut self, now: Millis, event: Event) -> Vec<Effect> {
+    pub(crate) fn step(&mut self, now: Millis, event: ModeEvent) -> Vec<Effect> {
         let mut effects = Vec::new();
         match event {
-            Event::Tick => {
+            ModeEvent::Tick => {
                 for (task, worker) in self.queue.tick(now) {
                     debug!(task, %worker, "a lease is over");
                 }
@@ -45,30 +45,30 @@ impl Tasks {
                     effects.extend(end(&mut self.run, Ending::Completed));
                 }
             }
-            Event::Lost(id) => drop(self.queue.release(id)),
-            Event::Gone(id, _) => {
+            ModeEvent::Lost(id) => drop(self.queue.release(id)),
+            ModeEvent::Gone(id, _) => {
                 self.run.server_lost(id);
                 self.queue.release(id);
             }
-            Event::ServerUp(seat, server) => self.run.server_up(seat, server),
-            Event::Scale(numbers) => effects.extend(scale(&mut self.run, numbers)),
-            Event::Stop => {
+            ModeEvent::ServerUp(seat, server) => self.run.server_up(seat, server),
+            ModeEvent::Scale(numbers) => effects.extend(scale(&mut self.run, numbers)),
+            ModeEvent::Stop => {
                 effects.extend(self.run.stop().map(|entry| journal(&self.run, entry)));
                 effects.extend(end(&mut self.run, Ending::Interrupted));
             }
-            Event::End(ending) => effects.extend(end(&mut self.run, ending)),
-            Event::ServerLeaves(id) => effects.push(Effect::Send(id, ToMember::Stop)),
-            Event::Failed(_, reason) => {
+            ModeEvent::End(ending) => effects.extend(end(&mut self.run, ending)),
+            ModeEvent::ServerLeaves(id) => effects.push(Effect::Send(id, ToMember::Stop)),
+            ModeEvent::Failed(_, reason) => {
                 effects.extend(end(&mut self.run, Ending::Failed(reason)));
             }
-            Event::Joined(_)
-            | Event::Beat(..)
-            | Event::Said(..)
-            | Event::Reported(_)
-            | Event::Disconnected(_)
-            | Event::Silent(_)
-            | Event::Server(..)
-            | Event::Folder(_) => {}
+            ModeEvent::Joined(_)
+            | ModeEvent::Beat(..)
+            | ModeEvent::Said(..)
+            | ModeEvent::Reported(_)
+            | ModeEvent::Disconnected(_)
+            | ModeEvent::Silent(_)
+            | ModeEvent::Server(..)
+            | ModeEvent::Folder(_) => {}
         }
         effects
     }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use salamander_core::elastic::Ending;
-use salamander_master::local::{LocalOptions, LocalPlatform, Role, die_with_parent};
+use salamander_master::local::{LocalOptions, LocalPlatform, LocalRole, die_with_parent};
 use salamander_master::{Config, PlatformKind};
 use salamander_proto::client::{Admin, SessionOptions};
 use tempfile::TempDir;
@@ -30,16 +30,16 @@ fn kill(pid: u32, signal: Signal) {
     kill_process(pid, signal).expect("signalled");
 }
 
-fn sleeper(_role: Role) -> Command {
+fn sleeper(_role: LocalRole) -> Command {
     let mut command = Command::new("sh");
     // The sleep is a process of its own, which must not be left either.
     command.args(["-c", "sleep 1000 & wait"]);
     command
 }
 
-fn workers(platform: &LocalPlatform) -> Vec<(Role, u32)> {
+fn workers(platform: &LocalPlatform) -> Vec<(LocalRole, u32)> {
     let running = platform.running().into_iter();
-    running.filter(|(role, _)| *role != Role::Master).collect()
+    running.filter(|(role, _)| *role != LocalRole::Master).collect()
 }
 
 fn children_of(pid: u32) -> Vec<u32> {
@@ -152,7 +152,7 @@ fn a_killed_master_is_started_again_and_takes_over() {
     wait_until("both workers run", || workers(&platform).len() == 2);
     let before = workers(&platform);
     for round in 1..=2 {
-        let masters = platform.running().into_iter().filter(|(role, _)| *role == Role::Master);
+        let masters = platform.running().into_iter().filter(|(role, _)| *role == LocalRole::Master);
         masters.for_each(|(_, pid)| kill(pid, Signal::KILL));
         wait_until("another master", || platform.master_restarts() == round);
         let term = admin(&address).status().expect("a status").term;

@@ -2,7 +2,7 @@
 use std::time::Duration;
 
 use salamander_core::elastic::{
-    CheckpointMark, Ending, FromMember, Source, Term, Version, WorkerId,
+    CheckpointMark, Ending, FromMember, StateSource, Term, Version, WorkerId,
 };
 use salamander_master::Config;
 
@@ -46,7 +46,7 @@ fn a_worker_that_vanishes_is_left_out_once_a_neighbour_says_so() {
     together(&[&first, &second]);
     assert!(!run.told.has_note("dropped: it did not come back"), "nobody waited for the silence");
     let source = first.seen().activations.last().expect("there").source.clone();
-    assert!(matches!(source, Source::Member { rank: 0, .. }));
+    assert!(matches!(source, StateSource::Member { rank: 0, .. }));
 }
 
 #[test]
@@ -139,7 +139,9 @@ fn an_ended_run_says_so_and_can_be_resumed() {
     let next = Worker::join(&run, 3);
     together(&[&next]);
     let source = next.seen().activations[0].source.clone();
-    assert!(matches!(source, Source::Checkpoint { mark: Some(mark), .. } if mark.id == "last"));
+    assert!(
+        matches!(source, StateSource::Checkpoint { mark: Some(mark), .. } if mark.id == "last")
+    );
 }
 
 #[test]

@@ -52,6 +52,9 @@ fn a_server_that_leaves_stays_until_a_checkpoint_has_its_rows() {
     let generation = worker.seen().member.generation().expect("active");
     let mark = CheckpointMark { id: "step-9".into(), version: Version(9), generation };
     worker.sender().send(FromMember::Wrote(mark));
+    wait_until("it counts", || run.status()["checkpoint"]["id"] == "step-9");
+    assert_eq!(seated.end(), None, "the members went on since: that would be done again");
+    worker.sender().send(FromMember::Holds(generation));
     wait_until("its rows are safe", || seated.end() == Some(RunEnd::Released));
     assert!(run.told.has_note("parameter server 0 wants to leave"));
 }

@@ -9,6 +9,7 @@ use salamander_core::elastic::{
     Activation, Beat, Begun, Effect, Ending, Generation, MemberReport, Participant, Term, Timeouts,
     ToMember, Version, WorkerId,
 };
+use salamander_core::progress::StepCount;
 use salamander_core::report::{Report, StepReport, TaskResult};
 use salamander_master::journal::Journal;
 use salamander_master::record::Record;
@@ -42,7 +43,7 @@ pub(crate) fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
 
 /// The report of a step.
 fn step(steps: u64) -> Report {
-    Report::Step(StepReport { steps, ..StepReport::default() })
+    Report::Step(StepReport { steps: StepCount(steps), ..StepReport::default() })
 }
 
 /// What the master told its sink.

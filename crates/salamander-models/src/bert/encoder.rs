@@ -3,13 +3,14 @@
 use std::sync::Arc;
 
 use burn::module::Module;
-use burn::nn::{Embedding, EmbeddingConfig, Initializer};
+use burn::nn::Initializer;
 use burn::tensor::activation::gelu_approximate;
 use burn::tensor::{Device, IndexingUpdateOp, Int, Tensor};
 use salamander_kernels::layers::{
-    Dropout, DropoutConfig, LayerNorm, LayerNormConfig, Linear, LinearConfig,
+    Dropout, DropoutConfig, Embedding, EmbeddingConfig, LayerNorm, LayerNormConfig, Linear,
+    LinearConfig,
 };
-use salamander_kernels::ops::{PackedAttention, gelu, packed_attention, relu};
+use salamander_kernels::ops::{PackedAttention, packed_attention, relu};
 use salamander_train::example::Tokens;
 
 use super::BertConfig;
@@ -55,18 +56,13 @@ impl Embeddings {
 
     fn forward(&self, at: TokenPlaces) -> Tensor<2> {
         let TokenPlaces { ids, places, types } = at;
-        let rows = |table: &Embedding, at: Tensor<1, Int>| {
-            let found = table.forward(at.unsqueeze::<2>());
-            let [_, count, width] = found.dims();
-            found.reshape([count, width])
-        };
-        let places = rows(&self.position, places.add_scalar(self.first_place as i64));
+        let places = self.position.rows(places.add_scalar(self.first_place as i64));
         let kind = match types {
-            Some(types) => rows(&self.token_type, types),
+            Some(types) => self.token_type.rows(types),
             // A text alone is of the first type.
             None => self.token_type.weight.val().narrow(0, 0, 1),
         };
-        let x = rows(&self.word, ids) + places + kind;
+        let x = self.word.rows(ids) + places + kind;
         self.dropout.forward(self.norm.forward(x))
     }
 }
@@ -110,12 +106,12 @@ pub struct Layer {
     pub(super) dropout: Dropout,
     pub(super) heads: usize,
     #[module(skip)]
-    pub(super) activation: Activation,
+    pub(super) activation: EncoderActivation,
 }
 
 /// The function within a layer.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Activation {
+pub(super) enum EncoderActivation {
     Gelu,
     GeluTanh,
     Relu,
@@ -137,9 +133,9 @@ impl Layer {
             dropout: DropoutConfig::new(config.hidden_dropout_prob).init(),
             heads: config.num_attention_heads,
             activation: match config.hidden_act.as_str() {
-                "relu" => Activation::Relu,
-                "gelu" => Activation::Gelu,
-                _ => Activation::GeluTanh,
+                "relu" => EncoderActivation::Relu,
+                "gelu" => EncoderActivation::Gelu,
+                _ => EncoderActivation::GeluTanh,
             },
         }
     }
@@ -156,11 +152,10 @@ impl Layer {
             [&self.query, &self.key, &self.value].map(|linear| linear.forward(x.clone()));
         let seen = self.attention_output.forward(packed_attention(query, key, value, &how));
         let x = self.attention_norm.forward(self.dropout.forward(seen) + x);
-        let inner = self.intermediate.forward(x.clone());
         let inner = match self.activation {
-            Activation::Gelu => gelu(inner),
-            Activation::GeluTanh => gelu_approximate(inner),
-            Activation::Relu => relu(inner),
+            EncoderActivation::Gelu => self.intermediate.forward_gelu(x.clone()),
+            EncoderActivation::GeluTanh => gelu_approximate(self.intermediate.forward(x.clone())),
+            EncoderActivation::Relu => relu(self.intermediate.forward(x.clone())),
         };
         self.output_norm.forward(self.dropout.forward(self.output.forward(inner)) + x)
     }

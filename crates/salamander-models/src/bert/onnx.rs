@@ -2,7 +2,7 @@
 //! and a mask of what is no padding.
 
 use super::classifier::BertClassifier;
-use super::encoder::{Activation, Bert, Embeddings, Layer};
+use super::encoder::{Bert, Embeddings, EncoderActivation, Layer};
 use crate::onnx::{Attribute, Axis, Edge, Element, Graph};
 
 /// Weighs padding down to nothing in a softmax, and is finite in f16 too.
@@ -90,9 +90,9 @@ impl Layer {
         let x = graph.layer_norm(&part("attention_norm"), &self.attention_norm, &sum);
         let inner = graph.linear(&part("intermediate"), &self.intermediate, &x);
         let inner = match self.activation {
-            Activation::Gelu => graph.gelu(&part("gelu"), &inner),
-            Activation::GeluTanh => graph.gelu_by_tanh(&part("gelu"), &inner),
-            Activation::Relu => graph.relu(&part("relu"), &inner),
+            EncoderActivation::Gelu => graph.gelu(&part("gelu"), &inner),
+            EncoderActivation::GeluTanh => graph.gelu_by_tanh(&part("gelu"), &inner),
+            EncoderActivation::Relu => graph.relu(&part("relu"), &inner),
         };
         let output = graph.linear(&part("output"), &self.output, &inner);
         let sum = graph.add(&part("output"), &output, &x);

@@ -1,10 +1,10 @@
 //! Layers as operations of ONNX, with the weights that they have.
 
 use burn::module::Param;
-use burn::nn::{Embedding, PaddingConfig2d};
+use burn::nn::PaddingConfig2d;
 use burn::tensor::{Tensor, TensorData};
 use salamander_kernels::layers::{
-    AdaptiveAvgPool2d, BatchNorm, Conv2d, LayerNorm, Linear, MaxPool2d,
+    AdaptiveAvgPool2d, BatchNorm, Conv2d, Embedding, LayerNorm, Linear, MaxPool2d,
 };
 
 use super::graph::{Attribute, Axis, Edge, Graph};

@@ -15,13 +15,13 @@ pub(crate) const MEMBER: &str = "SALAMANDER_BENCH_MEMBER";
 pub(crate) const CERTIFICATES: &str = "SALAMANDER_BENCH_TLS";
 
 /// A member in a process of its own.
-pub(crate) struct Process {
+pub(crate) struct MemberProcess {
     child: Child,
     stdin: Option<ChildStdin>,
     stdout: Lines<BufReader<ChildStdout>>,
 }
 
-impl Process {
+impl MemberProcess {
     fn start(mut command: Command) -> Self {
         let mut child = command
             .stdin(Stdio::piped())
@@ -47,7 +47,7 @@ impl Process {
     }
 }
 
-impl Drop for Process {
+impl Drop for MemberProcess {
     fn drop(&mut self) {
         self.stdin = None;
         // It ends by itself when its input does; those that hang are ended.
@@ -63,31 +63,31 @@ impl Drop for Process {
 }
 
 /// Tells each member its line and hears all answers.
-pub(crate) fn all(members: &mut [Process], line: impl Fn(usize) -> String) -> Vec<String> {
+pub(crate) fn all(members: &mut [MemberProcess], line: impl Fn(usize) -> String) -> Vec<String> {
     for (rank, member) in members.iter_mut().enumerate() {
         member.tell(&line(rank));
     }
-    members.iter_mut().map(Process::hear).collect()
+    members.iter_mut().map(MemberProcess::hear).collect()
 }
 
 /// Members of ours, not connected yet, and where they listen.
-pub(crate) fn ours(size: usize, way: &str) -> (Vec<Process>, Vec<String>) {
+pub(crate) fn ours(size: usize, way: &str) -> (Vec<MemberProcess>, Vec<String>) {
     let folder = tempfile::tempdir().expect("a folder");
     let certificates = folder.path().join("tls");
     Files::create().expect("certificates").write(&certificates).expect("written");
     let token = Token::random().expect("randomness");
     let program = std::env::current_exe().expect("this program");
-    let mut members: Vec<Process> = (0..size)
+    let mut members: Vec<MemberProcess> = (0..size)
         .map(|_| {
             let mut command = Command::new(&program);
             command.env(MEMBER, token.to_hex());
             if way.starts_with("tls") {
                 command.env(CERTIFICATES, &certificates);
             }
-            Process::start(command)
+            MemberProcess::start(command)
         })
         .collect();
-    let endpoints = members.iter_mut().map(Process::hear).collect();
+    let endpoints = members.iter_mut().map(MemberProcess::hear).collect();
     (members, endpoints)
 }
 
@@ -108,13 +108,13 @@ impl Gloo {
     }
 
     /// Members of a group.
-    pub(crate) fn start(&self, size: usize) -> Vec<Process> {
+    pub(crate) fn start(&self, size: usize) -> Vec<MemberProcess> {
         let script = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("benches/gloo.py");
-        let mut members: Vec<Process> = (0..size)
+        let mut members: Vec<MemberProcess> = (0..size)
             .map(|_| {
                 let mut command = Command::new(&self.python);
                 command.arg(&script);
-                Process::start(command)
+                MemberProcess::start(command)
             })
             .collect();
         members.iter_mut().for_each(|member| assert_eq!(member.hear(), "ready"));

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::median;
 use crate::member::clock;
-use crate::process::{Gloo, Process, ours};
+use crate::process::{Gloo, MemberProcess, ours};
 
 const MEMBERS: usize = 4;
 const LEN: usize = (16 << 20) / 4;
@@ -46,7 +46,7 @@ fn kill_one_of_gloo(gloo: &Gloo) -> f64 {
 
 /// Kills the last member; milliseconds until the last of the others has a right sum.
 fn kill_one(
-    mut members: Vec<Process>,
+    mut members: Vec<MemberProcess>,
     join: Option<&dyn Fn(usize) -> String>,
     survive: impl Fn(usize) -> String,
 ) -> f64 {

@@ -1,7 +1,7 @@
 //! Milliseconds per sum and CPU seconds per gigabyte, by size and transport.
 
 use crate::median;
-use crate::process::{Gloo, Process, all, ours};
+use crate::process::{Gloo, MemberProcess, all, ours};
 
 /// Bytes of a bucket, and sums per batch.
 const SIZES: [(usize, usize); 4] =
@@ -29,9 +29,9 @@ impl Speed {
 }
 
 /// Members that are connected and wait for work.
-struct Group {
+struct BenchGroup {
     name: &'static str,
-    members: Vec<Process>,
+    members: Vec<MemberProcess>,
 }
 
 /// Measures two, three and four members. Ways that end in `-tree` sum in the tree over eight slices, the others in the
@@ -41,9 +41,9 @@ pub(crate) fn measure(gloo: Option<&Gloo>) -> Vec<Speed> {
     let both = &["shm", "shm-tree", "tcp", "tcp-tree"][..];
     let two = &["shm", "shm-tree", "tcp", "tcp-tree", "bf16", "tls", "tls-tree"][..];
     for (size, names) in [(2, two), (3, both), (4, both)] {
-        let mut groups: Vec<Group> = names.iter().map(|name| connected(name, size)).collect();
+        let mut groups: Vec<BenchGroup> = names.iter().map(|name| connected(name, size)).collect();
         if let Some(gloo) = gloo.filter(|_| size != 3) {
-            groups.push(Group { name: "gloo", members: gloo.start(size) });
+            groups.push(BenchGroup { name: "gloo", members: gloo.start(size) });
         }
         for (bytes, ops) in SIZES {
             eprintln!("{size} members, {} KB ...", bytes >> 10);
@@ -53,15 +53,15 @@ pub(crate) fn measure(gloo: Option<&Gloo>) -> Vec<Speed> {
     speeds
 }
 
-fn connected(name: &'static str, size: usize) -> Group {
+fn connected(name: &'static str, size: usize) -> BenchGroup {
     let (mut members, endpoints) = ours(size, name);
     let endpoints = endpoints.join(" ");
     all(&mut members, |rank| format!("join 1 {name} {rank} {endpoints}"));
-    Group { name, members }
+    BenchGroup { name, members }
 }
 
 /// The groups take turns.
-fn measure_size(groups: &mut [Group], bytes: usize, ops: usize) -> Speed {
+fn measure_size(groups: &mut [BenchGroup], bytes: usize, ops: usize) -> Speed {
     let mut batches = vec![Vec::new(); groups.len()];
     for batch in 0..BATCHES {
         for (group, batches) in groups.iter_mut().zip(&mut batches) {

@@ -15,7 +15,7 @@ fn purpose() -> impl Strategy<Value = Purpose> {
 }
 
 /// Puts bytes into the server in pieces of a length; stops at the first answer that is not `More`.
-fn feed(server: &mut Server, mut bytes: &[u8], piece: usize) -> Result<ServerStep, Error> {
+fn feed(server: &mut ServerHandshake, mut bytes: &[u8], piece: usize) -> Result<ServerStep, Error> {
     while !bytes.is_empty() {
         let space = server.space();
         let count = piece.min(space.len()).min(bytes.len());
@@ -40,8 +40,8 @@ proptest! {
     #[test]
     fn same_token_is_proven_in_any_pieces(purpose in purpose(), piece in 1usize..100) {
         let token = token("5a");
-        let client = Client::new(&token, &purpose, &[1; NONCE]);
-        let mut server = Server::new(token.clone(), [2; NONCE]);
+        let client = ClientHandshake::new(&token, &purpose, &[1; NONCE]);
+        let mut server = ServerHandshake::new(token.clone(), [2; NONCE]);
         let Ok(ServerStep::Reply(challenge)) = feed(&mut server, client.hello(), piece) else {
             panic!("no challenge");
         };
@@ -53,8 +53,8 @@ proptest! {
     #[test]
     fn other_token_is_refused_by_both(purpose in purpose()) {
         let (mine, other) = (token("5a"), token("5b"));
-        let client = Client::new(&other, &purpose, &[1; NONCE]);
-        let mut server = Server::new(mine, [2; NONCE]);
+        let client = ClientHandshake::new(&other, &purpose, &[1; NONCE]);
+        let mut server = ServerHandshake::new(mine, [2; NONCE]);
         let Ok(ServerStep::Reply(challenge)) = feed(&mut server, client.hello(), 64) else {
             panic!("no challenge");
         };
@@ -65,7 +65,7 @@ proptest! {
 
     #[test]
     fn any_bytes_end_without_panic(bytes: Vec<u8>, piece in 1usize..100) {
-        let mut server = Server::new(token("5a"), [2; NONCE]);
+        let mut server = ServerHandshake::new(token("5a"), [2; NONCE]);
         let outcome = feed(&mut server, &bytes, piece);
         prop_assert!(!matches!(outcome, Ok(ServerStep::Proven(_))));
     }
@@ -73,8 +73,8 @@ proptest! {
     #[test]
     fn changed_hello_is_refused(purpose in purpose(), at in 8usize..HELLO, flip in 1u8..) {
         let token = token("5a");
-        let client = Client::new(&token, &purpose, &[1; NONCE]);
-        let mut server = Server::new(token.clone(), [2; NONCE]);
+        let client = ClientHandshake::new(&token, &purpose, &[1; NONCE]);
+        let mut server = ServerHandshake::new(token.clone(), [2; NONCE]);
         let mut hello = *client.hello();
         hello[at] ^= flip;
         match feed(&mut server, &hello, 64) {
@@ -90,8 +90,8 @@ proptest! {
 fn stream_of_a_generation_makes_no_sense() {
     let token = token("5a");
     let purpose = Purpose { generation: 1, ..Purpose::STREAM };
-    let client = Client::new(&token, &purpose, &[1; NONCE]);
-    let mut server = Server::new(token.clone(), [2; NONCE]);
+    let client = ClientHandshake::new(&token, &purpose, &[1; NONCE]);
+    let mut server = ServerHandshake::new(token.clone(), [2; NONCE]);
     assert_eq!(feed(&mut server, client.hello(), 64), Err(Error::Purpose));
 }
 
@@ -100,8 +100,8 @@ fn proof_cannot_be_reflected() {
     let token = token("5a");
     let purpose =
         Purpose { generation: 1, rank: 0, size: 1, link: ConnectionKind::Ring, bf16: false };
-    let client = Client::new(&token, &purpose, &[1; NONCE]);
-    let mut server = Server::new(token.clone(), [2; NONCE]);
+    let client = ClientHandshake::new(&token, &purpose, &[1; NONCE]);
+    let mut server = ServerHandshake::new(token.clone(), [2; NONCE]);
     let Ok(ServerStep::Reply(challenge)) = feed(&mut server, client.hello(), 64) else {
         panic!("no challenge");
     };
@@ -110,7 +110,7 @@ fn proof_cannot_be_reflected() {
 
 #[test]
 fn garbage_is_refused_at_its_first_wrong_byte() {
-    let mut server = Server::new(token("5a"), [2; NONCE]);
+    let mut server = ServerHandshake::new(token("5a"), [2; NONCE]);
     assert_eq!(feed(&mut server, b"s", 1), Ok(ServerStep::More));
     assert_eq!(feed(&mut server, b"G", 1), Err(Error::Magic));
 }

@@ -31,7 +31,7 @@ pub(crate) struct Session {
 
 /// How far a handshake has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Step {
+pub(crate) enum HandshakeStep {
     /// Waits for the other side.
     Receive,
     /// Waits for room in the socket.
@@ -47,17 +47,20 @@ impl Session {
     }
 
     /// Goes on with the handshake as far as bytes have come.
-    pub(crate) fn shake_hands(&mut self, socket: BorrowedFd<'_>) -> Result<Step, crate::Error> {
+    pub(crate) fn shake_hands(
+        &mut self,
+        socket: BorrowedFd<'_>,
+    ) -> Result<HandshakeStep, crate::Error> {
         loop {
             if !self.flush(socket)? {
-                return Ok(Step::Send);
+                return Ok(HandshakeStep::Send);
             }
             if !self.connection.is_handshaking() {
-                return Ok(Step::Done);
+                return Ok(HandshakeStep::Done);
             }
             match self.refill(socket)? {
                 Received::Bytes(_) => self.feed(socket)?,
-                Received::Nothing => return Ok(Step::Receive),
+                Received::Nothing => return Ok(HandshakeStep::Receive),
                 Received::End => return Err(broken_off().into()),
             }
         }

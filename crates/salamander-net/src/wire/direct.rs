@@ -39,7 +39,7 @@ pub(super) struct Direct<'a> {
 }
 
 /// What travels between this member and another one.
-struct Peer<'a> {
+struct DirectPeer<'a> {
     rank: usize,
     socket: &'a Socket,
     /// The chunk that it sums.
@@ -69,7 +69,7 @@ impl<'a> Direct<'a> {
         sockets: &[(usize, &Socket)],
         cancel: &Cancel,
     ) -> Result<u64, Error> {
-        let mut peers: Vec<Peer<'_>> =
+        let mut peers: Vec<DirectPeer<'_>> =
             sockets.iter().map(|(rank, socket)| self.peer(*rank, socket)).collect();
         let mut moved = 0;
         self.sum(&peers);
@@ -90,13 +90,13 @@ impl<'a> Direct<'a> {
         Ok(moved as u64)
     }
 
-    fn peer<'s>(&self, rank: usize, socket: &'s Socket) -> Peer<'s> {
+    fn peer<'s>(&self, rank: usize, socket: &'s Socket) -> DirectPeer<'s> {
         let chunk = ring::chunk(self.len, self.fold.size(), rank);
         let parts = self.fold.parts(rank);
         let to_send = self.fold.parts(self.rank) * chunk.len() + self.own.len();
         let to_receive = parts * self.own.len() + chunk.len();
         let inbox = vec![0.0; parts * self.own.len().min(AHEAD * PIECE)];
-        Peer {
+        DirectPeer {
             rank,
             socket,
             chunk,
@@ -111,7 +111,7 @@ impl<'a> Direct<'a> {
     }
 
     /// What can be sent to a member now, as the header and a row of values.
-    fn outgoing(&self, peer: &Peer<'_>) -> (&[u8], &[u8]) {
+    fn outgoing(&self, peer: &DirectPeer<'_>) -> (&[u8], &[u8]) {
         let header = &self.header[peer.sent.min(frame::LENGTH)..];
         let at = peer.sent.saturating_sub(frame::LENGTH);
         let parts = self.fold.parts(self.rank);
@@ -127,7 +127,7 @@ impl<'a> Direct<'a> {
         (header, sums.get(at - of_parts..).unwrap_or_default())
     }
 
-    fn send(&self, peer: &mut Peer<'_>) -> Result<usize, Error> {
+    fn send(&self, peer: &mut DirectPeer<'_>) -> Result<usize, Error> {
         let mut sent = 0;
         loop {
             let (header, body) = self.outgoing(peer);
@@ -146,7 +146,7 @@ impl<'a> Direct<'a> {
     }
 
     /// Receives what has come from a member, and waits for a moment if that is all there is to do.
-    fn receive(&mut self, peer: &mut Peer<'_>, may_wait: bool) -> Result<usize, Error> {
+    fn receive(&mut self, peer: &mut DirectPeer<'_>, may_wait: bool) -> Result<usize, Error> {
         let (socket, rank) = (peer.socket, peer.rank);
         let space = self.space(peer);
         if space.is_empty() {
@@ -169,7 +169,7 @@ impl<'a> Direct<'a> {
     }
 
     /// Where the next bytes of a member go; empty while there is no room for them, or nothing is due.
-    fn space<'s>(&'s mut self, peer: &'s mut Peer<'_>) -> &'s mut [u8] {
+    fn space<'s>(&'s mut self, peer: &'s mut DirectPeer<'_>) -> &'s mut [u8] {
         if peer.received < frame::LENGTH {
             return &mut peer.header[peer.received..];
         }
@@ -191,7 +191,7 @@ impl<'a> Direct<'a> {
     }
 
     /// Sums the pieces that all members have sent.
-    fn sum(&mut self, peers: &[Peer<'_>]) {
+    fn sum(&mut self, peers: &[DirectPeer<'_>]) {
         while self.summed < self.own.len() {
             let piece = self.summed..self.own.len().min(self.summed + PIECE);
             if peers.iter().any(|peer| !peer.has_sent(&piece)) {
@@ -221,7 +221,7 @@ impl<'a> Direct<'a> {
     }
 
     /// Nothing moved: waits for whatever can.
-    fn wait(&mut self, peers: &[Peer<'_>]) -> Result<(), Error> {
+    fn wait(&mut self, peers: &[DirectPeer<'_>]) -> Result<(), Error> {
         let mut ready = Vec::with_capacity(peers.len());
         for peer in peers.iter().filter(|peer| !peer.is_done()) {
             let mut flags = PollFlags::empty();
@@ -236,7 +236,7 @@ impl<'a> Direct<'a> {
     }
 }
 
-impl Peer<'_> {
+impl DirectPeer<'_> {
     fn is_done(&self) -> bool {
         self.sent == self.to_send && self.received == self.to_receive
     }
@@ -280,7 +280,7 @@ fn spot(len: usize, parts: usize, at: usize) -> Spot {
 }
 
 /// The only member that something is still due from, if nothing is to be sent any more.
-fn waits_for_one(peers: &[Peer<'_>]) -> Option<usize> {
+fn waits_for_one(peers: &[DirectPeer<'_>]) -> Option<usize> {
     let mut due = peers.iter().filter(|peer| !peer.is_done());
     match (due.next(), due.next()) {
         (Some(peer), None) if peer.sent == peer.to_send => Some(peer.rank),

@@ -6,7 +6,9 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-use salamander_net::handshake::{Client, ConnectionKind, HandshakeVerdict, NONCE, Purpose};
+use salamander_net::handshake::{
+    ClientHandshake, ConnectionKind, HandshakeVerdict, NONCE, Purpose,
+};
 use salamander_net::{Cancel, Error, Listener, Ring, Token};
 
 use crate::group::{Group, Way, keys, listener};
@@ -50,7 +52,7 @@ fn introduce(
     token: &Token,
     generation: u64,
 ) -> Option<HandshakeVerdict> {
-    let client = Client::new(token, &purpose(generation), &[7; NONCE]);
+    let client = ClientHandshake::new(token, &purpose(generation), &[7; NONCE]);
     stream.write_all(client.hello()).ok()?;
     let mut challenge = [0; 64];
     stream.read_exact(&mut challenge).ok()?;
@@ -94,7 +96,7 @@ fn wrong_token_is_refused_on_both_sides() {
     // A client that answers anything is not let in either.
     assert!(is_at_once(|| {
         let mut stream = tcp(listener);
-        let client = Client::new(&stranger, &purpose(1), &[7; NONCE]);
+        let client = ClientHandshake::new(&stranger, &purpose(1), &[7; NONCE]);
         stream.write_all(client.hello()).expect("it listens");
         stream.read_exact(&mut [0; 64]).expect("a challenge");
         stream.write_all(&[9; 32]).expect("it listens");

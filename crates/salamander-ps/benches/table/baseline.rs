@@ -57,10 +57,10 @@ const END: u32 = u32::MAX;
 /// be dropped. PERSIA moves an entry to another place of its list for that and asks the map a second
 /// time; here only links change.
 pub(crate) struct Evicting {
-    shards: Vec<Mutex<Shard>>,
+    shards: Vec<Mutex<BaselineShard>>,
 }
 
-struct Shard {
+struct BaselineShard {
     places: Map<u32>,
     nodes: Vec<Node>,
     oldest: u32,
@@ -75,8 +75,12 @@ struct Node {
 
 impl Evicting {
     pub(crate) fn new() -> Self {
-        let shard =
-            || Shard { places: Map::default(), nodes: Vec::new(), oldest: END, newest: END };
+        let shard = || BaselineShard {
+            places: Map::default(),
+            nodes: Vec::new(),
+            oldest: END,
+            newest: END,
+        };
         Self { shards: (0..SHARDS).map(|_| Mutex::new(shard())).collect() }
     }
 
@@ -99,14 +103,14 @@ impl Evicting {
         }
     }
 
-    fn shard(&self, id: u64) -> std::sync::MutexGuard<'_, Shard> {
+    fn shard(&self, id: u64) -> std::sync::MutexGuard<'_, BaselineShard> {
         // Not the bits that the map takes.
         let number = (mix(id) >> 40) as usize % SHARDS;
         self.shards[number].lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Shard {
+impl BaselineShard {
     fn refresh(&mut self, place: u32) {
         if self.newest == place {
             return;

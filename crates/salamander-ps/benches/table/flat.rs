@@ -13,7 +13,7 @@ const AHEAD: usize = 16;
 const FAR_AHEAD: usize = 64;
 
 /// An array of rows of `WIDTH` floats.
-pub(crate) struct Flat<const WIDTH: usize> {
+pub(crate) struct FlatRows<const WIDTH: usize> {
     array: Vec<f32>,
     start: usize,
 }
@@ -21,7 +21,7 @@ pub(crate) struct Flat<const WIDTH: usize> {
 /// Bytes of a large page.
 const HUGE: usize = 2 << 20;
 
-impl<const WIDTH: usize> Flat<WIDTH> {
+impl<const WIDTH: usize> FlatRows<WIDTH> {
     /// So many rows, on large pages if asked.
     pub(crate) fn new(rows: usize, huge: bool) -> Self {
         let mut array = vec![0.0f32; rows * WIDTH + HUGE / 4];

@@ -4,11 +4,11 @@ use std::hint::black_box;
 
 use salamander_core::seed::Rng;
 use salamander_ps::{
-    Apply, Engine, EngineOptions, PARTITIONS, Read, Rows, Shard, TableId, TableSpec,
+    Apply, Engine, EngineOptions, PARTITIONS, Read, Shard, TableId, TableRows, TableSpec,
 };
 
 use crate::baseline::{Evicting, Locked};
-use crate::flat::Flat;
+use crate::flat::FlatRows;
 use crate::race;
 use crate::record::Record;
 
@@ -53,8 +53,8 @@ impl Batches {
 /// Prints the look-up's figures.
 pub(crate) fn measure(record: &Record) {
     println!("look-up: dimension {DIM}, f32, {ROWS} rows, random ids, batches of {BATCH}");
-    let flat = Flat::<DIM>::new(ROWS, true);
-    let small_pages = Flat::<DIM>::new(ROWS, false);
+    let flat = FlatRows::<DIM>::new(ROWS, true);
+    let small_pages = FlatRows::<DIM>::new(ROWS, false);
     let mut shard = Shard::new(1, 1, (0..PARTITIONS as u16).collect(), 0);
     let table = shard.declare(TableSpec::new("rows", DIM));
     let engine = Engine::new(EngineOptions::default()).expect("it starts");
@@ -130,6 +130,6 @@ fn fill(shard: &mut Shard, table: TableId, engine: &Engine, same: TableId) {
         let ids: Vec<u64> = (start..(start + BATCH as u32).min(ROWS as u32)).map(id_of).collect();
         let values = &zeros[..ids.len() * DIM];
         shard.update(table, &ids, values, apply).expect("updated");
-        engine.set(Rows { table: same, ids: &ids, values }).expect("set");
+        engine.set(TableRows { table: same, ids: &ids, values }).expect("set");
     }
 }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use salamander_ps::{Engine, EngineOptions, Rows, TableId, TableSpec};
+use salamander_ps::{Engine, EngineOptions, TableId, TableRows, TableSpec};
 
 use crate::cpu_seconds;
 use crate::lookup::id_of;
@@ -47,7 +47,7 @@ fn fill(engine: &Engine, table: TableId) {
     let gradients = vec![1.0; BATCH * DIM];
     for (version, start) in (0..ROWS as u32).step_by(BATCH).enumerate() {
         let ids: Vec<u64> = (start..(start + BATCH as u32).min(ROWS as u32)).map(id_of).collect();
-        let rows = Rows { table, ids: &ids, values: &gradients[..ids.len() * DIM] };
+        let rows = TableRows { table, ids: &ids, values: &gradients[..ids.len() * DIM] };
         engine.stage(version as u64, 0, &[rows]).expect("staged");
         engine.advance(version as u64 + 1, 1.0, 1.0).expect("applied");
     }

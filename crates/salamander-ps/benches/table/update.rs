@@ -5,7 +5,7 @@ use std::hint::black_box;
 use salamander_core::optimizer::Optimizer;
 use salamander_ps::{Apply, PARTITIONS, Shard, TableSpec};
 
-use crate::flat::Flat;
+use crate::flat::FlatRows;
 use crate::lookup::{BATCH, BATCHES, Batches, id_of};
 use crate::race;
 use crate::record::Record;
@@ -24,8 +24,8 @@ pub(crate) fn measure(record: &Record) {
 /// `WIDTH` floats are a row with its state.
 fn measure_one<const WIDTH: usize>(name: &str, optimizer: Optimizer, record: &Record) {
     println!("{name}: dimension {DIM}, f32, {ROWS} rows, random ids, gradients of a batch");
-    let mut flat = Flat::<WIDTH>::new(ROWS, true);
-    let mut stream = Flat::<WIDTH>::new(ROWS, true);
+    let mut flat = FlatRows::<WIDTH>::new(ROWS, true);
+    let mut stream = FlatRows::<WIDTH>::new(ROWS, true);
     let mut shard = Shard::new(1, 1, (0..PARTITIONS as u16).collect(), 0);
     let table = shard.declare(TableSpec { optimizer, ..TableSpec::new("rows", DIM) });
     let batches = Batches::new(10 * BATCHES, ROWS);

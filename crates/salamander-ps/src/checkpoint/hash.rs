@@ -41,7 +41,7 @@ pub fn rows_hash(disk: &dyn Disk, files: &[PathBuf]) -> Result<[u8; 32], Error> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Engine, EngineOptions, Read, Rows, TableSpec};
+    use crate::{Engine, EngineOptions, Read, TableRows, TableSpec};
 
     /// Two steps on some rows; the order of the ids is that of their making.
     fn file(
@@ -58,7 +58,7 @@ mod tests {
             let mut rows = vec![0.0; ids.len() * 2];
             engine.pull(table, ids, Read::Train, &mut rows).expect("rows");
             let values: Vec<f32> = ids.iter().flat_map(|id| [*id as f32, 0.5]).collect();
-            engine.stage(version, 0, &[Rows { table, ids, values: &values }]).expect("staged");
+            engine.stage(version, 0, &[TableRows { table, ids, values: &values }]).expect("staged");
             engine.advance(version + 1, rate, 1.0).expect("advanced");
         }
         let path = folder.join(name);

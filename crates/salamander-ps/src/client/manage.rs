@@ -7,7 +7,7 @@ use std::time::Duration;
 use salamander_core::asynchronous::{Envelope, Lineage};
 
 use super::{Ack, Client, Error};
-use crate::wire::{Info, Message, MessageKind, Reset, ResetOutcome, Start};
+use crate::wire::{HistoryStart, Info, Message, MessageKind, Reset, ResetOutcome};
 use crate::{Held, Written};
 
 impl Client {
@@ -43,7 +43,8 @@ impl Client {
         files: &[PathBuf],
     ) -> Result<Vec<ResetOutcome>, Error> {
         let servers = self.links.len();
-        let start = Start { servers, version, files: files.to_vec(), ..Start::default() };
+        let start =
+            HistoryStart { servers, version, files: files.to_vec(), ..HistoryStart::default() };
         let resets: Vec<Reset> = (0..servers).map(|server| start.reset(server)).collect();
         self.reset_each(lineage, &resets)
     }

@@ -8,7 +8,7 @@ use super::routing::Split;
 use super::{Ack, Client, Error, Sent};
 use crate::wire::reply::decode_changed;
 use crate::wire::{Advance, Message, Moment, RowBlock, TableKey};
-use crate::{Push, Read, Rows, TableId};
+use crate::{Push, Read, TableId, TableRows};
 
 /// Rows that are wanted, and where to.
 #[derive(Debug)]
@@ -97,7 +97,7 @@ impl Client {
         &mut self,
         version: u64,
         k: u32,
-        rows: &[Rows<'a>],
+        rows: &[TableRows<'a>],
     ) -> Result<Sent<'a>, Error> {
         let bf16 = self.options.bf16;
         let messages =
@@ -151,7 +151,7 @@ impl Client {
     /// A message for each server with its part of the rows.
     fn by_server<'a>(
         &self,
-        rows: &[Rows<'a>],
+        rows: &[TableRows<'a>],
         message: impl Fn(usize, Vec<RowBlock<'a>>) -> Message<'a>,
     ) -> Result<Vec<Message<'a>>, Error> {
         let mut blocks: Vec<Vec<RowBlock<'a>>> = Vec::new();

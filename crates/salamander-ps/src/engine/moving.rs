@@ -4,10 +4,12 @@ use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::MutexGuard;
 
+use salamander_core::asynchronous::StepOrder;
+
 use super::split::thread_of;
 use super::{Engine, EngineState};
 use crate::checkpoint::Catalog;
-use crate::image::{self, Header, Image};
+use crate::image::{self, Header, TableImage};
 use crate::section::Section;
 use crate::shard::Encoded;
 use crate::{EngineOptions, Error, Mode, PARTITIONS, Shard, Snapshot, TableId, TableSpec};
@@ -53,7 +55,7 @@ impl Engine {
         version: u64,
     ) -> Result<(), Error> {
         let shards = empty_shards(&self.inner.options, &here, &order.tables, version);
-        (order.here, order.version, order.staged) = (here, version, false);
+        (order.here, order.steps) = (here, StepOrder::at(version));
         order.change();
         self.swap(order, shards)
     }
@@ -94,7 +96,7 @@ impl Engine {
         })?;
         let copies = order.copies;
         *order =
-            EngineState { version: header.version, staged: false, counter, copies, tables, here };
+            EngineState { steps: StepOrder::at(header.version), counter, copies, tables, here };
         self.swap(order, shards)
     }
 
@@ -119,7 +121,7 @@ impl Engine {
     /// Drops what is staged for the current version.
     pub fn unstage(&self) -> Result<(), Error> {
         let mut order = self.order();
-        order.staged = false;
+        order.steps.unstage();
         self.on_all(order, Shard::unstage).map(drop)
     }
 
@@ -150,7 +152,7 @@ impl Engine {
     /// Puts partitions into this engine that [`take`](Engine::take) took out of another, at the same
     /// version. Partitions that are here already are an error.
     pub fn put(&self, bytes: &[u8]) -> Result<(), Error> {
-        let image = Image::of_bytes(bytes)?;
+        let image = TableImage::of_bytes(bytes)?;
         let mut moved = Vec::new();
         for place in &image.index {
             moved.push((place.partition, image.section(place)?));
@@ -202,15 +204,12 @@ impl Engine {
     fn check_arrival(&self, order: &EngineState, header: &Header) -> Result<(), Error> {
         order.check_moving()?;
         self.check_header(order, header)?;
-        match header.version == order.version {
-            true => Ok(()),
-            false => Err(Error::OutOfStep { current: order.version, asked: header.version }),
-        }
+        Ok(order.steps.must_be(header.version)?)
     }
 
     fn header(&self, order: &EngineState) -> Header {
         Header {
-            version: order.version,
+            version: order.steps.version(),
             seed: self.inner.options.seed,
             slices: self.inner.options.slices,
             tables: order.tables.clone(),
@@ -250,7 +249,7 @@ impl EngineState {
     }
 
     fn check_moving(&self) -> Result<(), Error> {
-        match self.staged {
+        match self.steps.has_staged() {
             false => Ok(()),
             true => Err(Error::Request(
                 "gradients are staged; move partitions after the step has advanced".to_string(),

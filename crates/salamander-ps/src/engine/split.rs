@@ -3,11 +3,11 @@
 
 use std::borrow::Cow;
 
-use crate::sum::Sent;
-use crate::{Rows, TableId, partition_of};
+use crate::sum::SentRows;
+use crate::{TableId, TableRows, partition_of};
 
 /// What one thread gets of a request, table by table.
-pub(super) type Pieces<'a> = Vec<(TableId, Sent<'a>)>;
+pub(super) type Pieces<'a> = Vec<(TableId, SentRows<'a>)>;
 
 /// Ids for one thread, and where they stood.
 #[derive(Debug, Default)]
@@ -43,11 +43,11 @@ pub(super) fn split(threads: usize, ids: &[u64]) -> Vec<Piece> {
 }
 
 /// Adds rows to the pieces of the threads that own them.
-pub(super) fn split_rows<'a>(pieces: &mut [Pieces<'a>], rows: &Rows<'a>, dim: usize) {
+pub(super) fn split_rows<'a>(pieces: &mut [Pieces<'a>], rows: &TableRows<'a>, dim: usize) {
     let threads = pieces.len();
     if let [only] = pieces {
         let (ids, values) = (Cow::Borrowed(rows.ids), Cow::Borrowed(rows.values));
-        only.push((rows.table, Sent { ids, values }));
+        only.push((rows.table, SentRows { ids, values }));
         return;
     }
     for (piece, all) in split(threads, rows.ids).into_iter().zip(pieces) {
@@ -55,6 +55,6 @@ pub(super) fn split_rows<'a>(pieces: &mut [Pieces<'a>], rows: &Rows<'a>, dim: us
         for at in &piece.positions {
             values.extend_from_slice(&rows.values[*at as usize * dim..][..dim]);
         }
-        all.push((rows.table, Sent { ids: Cow::Owned(piece.ids), values: Cow::Owned(values) }));
+        all.push((rows.table, SentRows { ids: Cow::Owned(piece.ids), values: Cow::Owned(values) }));
     }
 }

@@ -5,13 +5,14 @@ mod moves;
 mod naive;
 
 use proptest::prelude::*;
+use salamander_core::asynchronous::OutOfStep;
 use salamander_core::optimizer::Optimizer;
 use salamander_core::plan::MicroBatch;
 
 use self::naive::Naive;
 use crate::{
-    Engine, EngineOptions, Error, Initializer, Mode, Page, Push, Read, Rows, Storage, TableId,
-    TableSpec, partition_of,
+    Engine, EngineOptions, Error, Initializer, LedgerPage, Mode, Push, Read, Storage, TableId,
+    TableRows, TableSpec, partition_of,
 };
 
 /// Partitions that test ids are in: few, so that they meet.
@@ -65,7 +66,7 @@ fn engine(options: EngineOptions) -> Engine {
 
 /// One request; numbers stand for ids of the pool.
 #[derive(Clone, Debug)]
-enum Step {
+enum EngineRequest {
     Stage { k: u32, table: u32, ids: Vec<usize> },
     Advance,
     Push { number: u64, table: u32, ids: Vec<usize> },
@@ -80,14 +81,14 @@ fn ids() -> impl Strategy<Value = Vec<usize>> {
     })
 }
 
-fn steps() -> impl Strategy<Value = Vec<Step>> {
+fn steps() -> impl Strategy<Value = Vec<EngineRequest>> {
     let step = prop_oneof![
-        4 => (0..4u32, 0..5u32, ids()).prop_map(|(k, table, ids)| Step::Stage { k, table, ids }),
-        3 => Just(Step::Advance),
+        4 => (0..4u32, 0..5u32, ids()).prop_map(|(k, table, ids)| EngineRequest::Stage { k, table, ids }),
+        3 => Just(EngineRequest::Advance),
         5 => (0..30u64, 0..5u32, ids())
-            .prop_map(|(number, table, ids)| Step::Push { number, table, ids }),
-        1 => (0..5u32, ids()).prop_map(|(table, ids)| Step::Set { table, ids }),
-        1 => (0..3u64).prop_map(|below| Step::Prune { below }),
+            .prop_map(|(number, table, ids)| EngineRequest::Push { number, table, ids }),
+        1 => (0..5u32, ids()).prop_map(|(table, ids)| EngineRequest::Set { table, ids }),
+        1 => (0..3u64).prop_map(|below| EngineRequest::Prune { below }),
     ];
     prop::collection::vec(step, 1..60)
 }
@@ -108,8 +109,8 @@ fn load(at: usize, table: u32, ids: &[usize]) -> Load {
 }
 
 impl Load {
-    fn rows(&self) -> Rows<'_> {
-        Rows { table: self.table, ids: &self.ids, values: &self.values }
+    fn rows(&self) -> TableRows<'_> {
+        TableRows { table: self.table, ids: &self.ids, values: &self.values }
     }
 
     /// The part that belongs to some partitions.
@@ -128,25 +129,25 @@ fn name(number: u64) -> MicroBatch {
     MicroBatch { epoch: number / 12, step: within / slices, k: (within % slices) as u32 }
 }
 
-fn push<'a>(number: u64, rows: &'a [Rows<'a>]) -> Push<'a> {
-    let tally = Page { applied: 2, skipped: 1, digest: number };
+fn push<'a>(number: u64, rows: &'a [TableRows<'a>]) -> Push<'a> {
+    let tally = LedgerPage { applied: 2, skipped: 1, digest: number };
     Push { name: name(number), tally, factor: 0.9, scale: 0.5, seen: None, rows }
 }
 
 /// Does one request on an engine; those of the other mode are left out.
-fn apply(engine: &Engine, mode: Mode, at: usize, step: &Step, here: &dyn Fn(u16) -> bool) {
+fn apply(engine: &Engine, mode: Mode, at: usize, step: &EngineRequest, here: &dyn Fn(u16) -> bool) {
     let done = match (mode, step) {
-        (Mode::Staged, Step::Stage { k, table, ids }) => {
+        (Mode::Staged, EngineRequest::Stage { k, table, ids }) => {
             let load = load(at, *table, ids).only(here);
             engine.stage(engine.version(), *k, &[load.rows()])
         }
-        (Mode::Staged, Step::Advance) => engine.advance(engine.version() + 1, 0.8, 0.25),
-        (Mode::Immediate, Step::Push { number, table, ids }) => {
+        (Mode::Staged, EngineRequest::Advance) => engine.advance(engine.version() + 1, 0.8, 0.25),
+        (Mode::Immediate, EngineRequest::Push { number, table, ids }) => {
             let load = load(at, *table, ids).only(here);
             engine.push(push(*number, &[load.rows()]))
         }
-        (Mode::Immediate, Step::Prune { below }) => engine.prune(*below),
-        (_, Step::Set { table, ids }) => {
+        (Mode::Immediate, EngineRequest::Prune { below }) => engine.prune(*below),
+        (_, EngineRequest::Set { table, ids }) => {
             let load = load(at, *table, ids).only(here);
             engine.set(load.rows())
         }
@@ -155,21 +156,21 @@ fn apply(engine: &Engine, mode: Mode, at: usize, step: &Step, here: &dyn Fn(u16)
     done.expect("the request is sound");
 }
 
-fn apply_naive(naive: &mut Naive, mode: Mode, at: usize, step: &Step) {
+fn apply_naive(naive: &mut Naive, mode: Mode, at: usize, step: &EngineRequest) {
     let version = naive.version;
     let done = match (mode, step) {
-        (Mode::Staged, Step::Stage { k, table, ids }) => {
+        (Mode::Staged, EngineRequest::Stage { k, table, ids }) => {
             naive.stage(version, *k, &[load(at, *table, ids).rows()])
         }
-        (Mode::Staged, Step::Advance) => naive.advance(version + 1, 0.8, 0.25),
-        (Mode::Immediate, Step::Push { number, table, ids }) => {
+        (Mode::Staged, EngineRequest::Advance) => naive.advance(version + 1, 0.8, 0.25),
+        (Mode::Immediate, EngineRequest::Push { number, table, ids }) => {
             naive.push(&push(*number, &[load(at, *table, ids).rows()]))
         }
-        (Mode::Immediate, Step::Prune { below }) => {
+        (Mode::Immediate, EngineRequest::Prune { below }) => {
             naive.prune(*below);
             Ok(())
         }
-        (_, Step::Set { table, ids }) => naive.set(load(at, *table, ids).rows()),
+        (_, EngineRequest::Set { table, ids }) => naive.set(load(at, *table, ids).rows()),
         _ => Ok(()),
     };
     done.expect("the request is sound");
@@ -274,9 +275,9 @@ fn steps_come_in_order() {
     let engine = engine(options(Mode::Staged, 1));
     let load = load(0, 0, &[1, 2]);
     let refused = engine.stage(1, 0, &[load.rows()]).expect_err("a step too early");
-    assert!(matches!(refused, Error::OutOfStep { current: 0, asked: 1 }), "{refused}");
+    assert!(matches!(refused, Error::OutOfStep(OutOfStep { current: 0, asked: 1 })), "{refused}");
     engine.stage(0, 0, &[load.rows()]).expect("the current step");
-    assert!(matches!(engine.advance(2, 1.0, 1.0), Err(Error::OutOfStep { .. })));
+    assert!(matches!(engine.advance(2, 1.0, 1.0), Err(Error::OutOfStep(_))));
     engine.advance(1, 1.0, 1.0).expect("the next step");
     let after = rows(&engine, 0);
     engine.advance(1, 1.0, 1.0).expect("it was done");
@@ -306,9 +307,9 @@ fn wrong_requests_are_refused_and_change_nothing() {
     let elsewhere = engine.push(push(0, &[load.rows()])).expect_err("some ids are elsewhere");
     assert!(matches!(elsewhere, Error::NotHere(3 | 4)), "{elsewhere}");
     let here = load.only(|partition| partition < 3);
-    let short = Rows { values: &here.values[1..], ..here.rows() };
+    let short = TableRows { values: &here.values[1..], ..here.rows() };
     assert!(matches!(engine.push(push(0, &[short])), Err(Error::Request(_))));
-    let unknown = Rows { table: TableId(9), ..here.rows() };
+    let unknown = TableRows { table: TableId(9), ..here.rows() };
     assert!(matches!(engine.push(push(0, &[unknown])), Err(Error::UnknownTable(9))));
     assert!(matches!(engine.stage(0, 0, &[here.rows()]), Err(Error::Request(_))));
     let wide = Push { name: MicroBatch { epoch: 0, step: 0, k: SLICES }, ..push(0, &[]) };
@@ -359,7 +360,7 @@ fn old_gradients_move_rows_less_where_their_age_counts() {
     // The first has seen everything, the second all but the first, the third does not say.
     let mut expected = 0.0;
     for (number, seen, moved) in [(0, Some(seen), 1.0), (1, Some(seen), 0.5), (2, None, 1.0)] {
-        let rows = [Rows { table, ids: &ids, values: &[1.0] }];
+        let rows = [TableRows { table, ids: &ids, values: &[1.0] }];
         let push = Push { factor: 1.0, scale: 1.0, seen, ..push(number, &rows) };
         engine.push(push).expect("pushed");
         expected -= moved;
@@ -381,11 +382,11 @@ fn a_step_multiplied_by_nothing_moves_no_row() {
     let before = read();
     // Gradients that overflowed: times zero they would not be zero.
     let values = vec![f32::INFINITY; before.len()];
-    engine.stage(0, 0, &[Rows { table, ids: &ids, values: &values }]).expect("staged");
+    engine.stage(0, 0, &[TableRows { table, ids: &ids, values: &values }]).expect("staged");
     engine.advance(1, 1.0, 0.0).expect("dropped");
     assert_eq!((read(), engine.version()), (before.clone(), 1));
     let values = vec![1.0; before.len()];
-    engine.stage(1, 0, &[Rows { table, ids: &ids, values: &values }]).expect("staged");
+    engine.stage(1, 0, &[TableRows { table, ids: &ids, values: &values }]).expect("staged");
     engine.advance(2, 1.0, 1.0).expect("applied");
     assert!(read().iter().zip(&before).all(|(new, old)| new.is_finite() && new != old));
 }

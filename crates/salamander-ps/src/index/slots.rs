@@ -6,7 +6,7 @@
 //! taken 7 in 1000 instead of 58.
 
 use super::{IndexEntry, TAIL_BITS};
-use crate::search::{LINE, Search};
+use crate::search::{LINE, LineSearch};
 
 const DISTANCE_BITS: u32 = 7;
 const DISTANCE_MASK: u64 = (1 << DISTANCE_BITS) - 1;
@@ -36,7 +36,7 @@ pub(super) fn find(
     home: usize,
     tail: u64,
     bits: u32,
-    search: impl Search,
+    search: impl LineSearch,
 ) -> Option<u32> {
     let line: &[u64; LINE] = slots.get(home..)?.first_chunk()?;
     let rest = tail & ((1 << rest_bits(bits)) - 1);

@@ -12,7 +12,7 @@ use std::time::Duration;
 use salamander_net::{Cancel, Patience, Stream};
 
 use super::ServerOptions;
-use super::service::{Answer, Lookups, Service};
+use super::service::{Answer, Lookups, RowService};
 use crate::wire::cursor::fill;
 use crate::wire::{self, Code, Failure, Header, MessageKind, Request, header};
 
@@ -27,7 +27,7 @@ const CHUNK: usize = 32 << 10;
 const LARGE: u64 = 256 << 10;
 
 pub(super) struct Connection<'a> {
-    service: &'a Service,
+    service: &'a RowService,
     stream: &'a Stream,
     options: &'a ServerOptions,
     shutdown: &'a Cancel,
@@ -64,7 +64,7 @@ enum End {
 
 impl<'a> Connection<'a> {
     pub(super) fn new(
-        service: &'a Service,
+        service: &'a RowService,
         stream: &'a Stream,
         options: &'a ServerOptions,
         shutdown: &'a Cancel,

@@ -9,11 +9,13 @@ use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError, RwLockReadGuard};
 use std::time::Duration;
 
-use salamander_core::asynchronous::{Envelope, HeldPartitions, Holds, Lineage, Resetting};
+use salamander_core::asynchronous::{
+    Envelope, HeldPartitions, Holds, Lineage, OutOfStep, Resetting,
+};
 use salamander_net::{Backoff, Cancel, Keys, retry};
 
 use super::guard::ServerGuard;
-use super::service::{Service, refuse};
+use super::service::{RowService, refuse};
 use crate::client::{self, Client};
 use crate::wire::{Before, Code, Failure, Owner, Reset, ResetOutcome};
 use crate::{Error, PARTITIONS};
@@ -37,7 +39,7 @@ pub(super) struct Placing {
 
 /// A reset whose turn it is.
 struct Turn<'a> {
-    service: &'a Service,
+    service: &'a RowService,
     lineage: Lineage,
     reset: &'a Reset,
     cancel: Cancel,
@@ -54,7 +56,7 @@ impl Placing {
     }
 }
 
-impl Service {
+impl RowService {
     /// Starts another history.
     pub(super) fn reset(
         &self,
@@ -170,7 +172,7 @@ impl Turn<'_> {
         let engine = &self.service.engine;
         if engine.version() != self.reset.version {
             let (current, asked) = (engine.version(), self.reset.version);
-            return Err(refuse(Error::OutOfStep { current, asked }));
+            return Err(refuse(OutOfStep { current, asked }.into()));
         }
         let leaving: Vec<u16> =
             engine.partitions().into_iter().filter(|partition| !self.wants(*partition)).collect();

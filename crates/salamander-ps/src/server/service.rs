@@ -13,12 +13,12 @@ use super::placing::Placing;
 use super::saves::Saves;
 use crate::placement::ranges;
 use crate::wire::reply::{changed_head, encode_json, encode_number};
-use crate::wire::request::{Lookup, Received, Values};
+use crate::wire::request::{Lookup, Received, WireValues};
 use crate::wire::{Advance, Code, Failure, Header, Info, Request};
-use crate::{Engine, Error, Mode, PullRows, Push, Read, Rows, TableId, TableSpec};
+use crate::{Engine, Error, Mode, PullRows, Push, Read, TableId, TableRows, TableSpec};
 
 /// The server behind all its connections.
-pub(super) struct Service {
+pub(super) struct RowService {
     pub(super) engine: Engine,
     pub(super) incarnation: u64,
     limit: u64,
@@ -40,7 +40,7 @@ pub(super) enum Answer<'a> {
     Lookups(Lookups<'a>),
 }
 
-impl Service {
+impl RowService {
     pub(super) fn new(
         engine: Engine,
         incarnation: u64,
@@ -257,7 +257,7 @@ impl Chunks<'_> {
     /// lineage or the step: then this one fails.
     pub(super) fn gather(
         &mut self,
-        service: &Service,
+        service: &RowService,
         header: &Header,
         values: &mut Vec<f32>,
     ) -> Result<Chunk, Failure> {
@@ -301,10 +301,10 @@ fn widen<'a>(
     guard: &ServerGuard,
     rows: &[Received<'a>],
     scratch: &'a mut Vec<f32>,
-) -> Result<Vec<Rows<'a>>, Failure> {
+) -> Result<Vec<TableRows<'a>>, Failure> {
     let rounded = |row: &Received<'_>| match row.values {
-        Values::Bf16(values) => values.len(),
-        Values::F32(_) => 0,
+        WireValues::Bf16(values) => values.len(),
+        WireValues::F32(_) => 0,
     };
     let total = rows.iter().map(rounded).sum();
     scratch.resize(scratch.len().max(total), 0.0);
@@ -313,15 +313,15 @@ fn widen<'a>(
     for row in rows {
         let table = guard.table(row.table)?.id;
         let values = match row.values {
-            Values::F32(values) => values,
-            Values::Bf16(values) => {
+            WireValues::F32(values) => values,
+            WireValues::Bf16(values) => {
                 let (space, others) = std::mem::take(&mut rest).split_at_mut(values.len());
                 rest = others;
                 salamander_net::bf16::widen(values, space);
                 space
             }
         };
-        widened.push(Rows { table, ids: row.ids, values });
+        widened.push(TableRows { table, ids: row.ids, values });
     }
     Ok(widened)
 }
@@ -330,7 +330,7 @@ fn widen<'a>(
 pub(super) fn refuse(error: Error) -> Failure {
     let (code, detail) = match &error {
         Error::NotHere(partition) => (Code::NotHere, u64::from(*partition)),
-        Error::OutOfStep { current, .. } => (Code::OutOfStep, *current),
+        Error::OutOfStep(apart) => (Code::OutOfStep, apart.current),
         Error::UnknownTable(_) => (Code::Undeclared, 0),
         Error::Replaced => (Code::NotHere, 0),
         Error::Spec { .. } | Error::Conflict { .. } | Error::Request(_) => (Code::Wrong, 0),
@@ -356,7 +356,7 @@ mod tests {
         let engine = Engine::new(EngineOptions::default()).expect("an engine");
         let table = engine.declare(TableSpec::new("item", 4)).expect("declared");
         let keys = Keys::from(Token::random().expect("randomness"));
-        let service = Service::new(engine.clone(), 1, &ServerOptions::default(), &keys);
+        let service = RowService::new(engine.clone(), 1, &ServerOptions::default(), &keys);
         let ids: Vec<u64> = (0..10).collect();
         let item = Item { table, dim: 4, ids: &ids };
         let lookups = Lookups { read: Read::Train, version: None, items: vec![item] };

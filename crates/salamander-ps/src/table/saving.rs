@@ -7,7 +7,7 @@ use super::{PendingId, Table, partition_of_mixed};
 use crate::index::{id_of, tail_of};
 use crate::memory::prefetch_row;
 use crate::section::TableView;
-use crate::store::Store;
+use crate::store::RowStore;
 
 /// A copy that is being written.
 #[derive(Debug)]
@@ -153,7 +153,7 @@ impl Table {
 }
 
 impl OldRow {
-    fn of(store: &Store, row: u32) -> Self {
+    fn of(store: &RowStore, row: u32) -> Self {
         let (values, state) = (store.value_bytes(row).to_vec(), store.state(row).to_vec());
         Self { meta: store.meta(row).0, values, state }
     }

@@ -99,11 +99,11 @@ pub(crate) fn fill<E>(
 
 /// Writes what [`Cursor`] reads.
 #[derive(Clone, Debug, Default)]
-pub struct Writer {
+pub struct WireWriter {
     bytes: Vec<u8>,
 }
 
-impl Writer {
+impl WireWriter {
     /// A word.
     pub fn u64(&mut self, word: u64) -> &mut Self {
         self.bytes.extend_from_slice(&word.to_le_bytes());
@@ -154,7 +154,7 @@ mod tests {
         fn what_was_written_is_read(
             word: u64, number: f64, short: f32, text: String, halves: Vec<u16>, ids: Vec<u64>,
         ) {
-            let mut writer = Writer::default();
+            let mut writer = WireWriter::default();
             writer.u64(word).f64(number).f32(short).text(&text);
             writer.u64(halves.len() as u64).array(&halves).u64(ids.len() as u64).array(&ids);
             let bytes = writer.into_bytes();

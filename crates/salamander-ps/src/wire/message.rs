@@ -6,7 +6,7 @@ use std::path::Path;
 
 use salamander_core::asynchronous::Envelope;
 
-use super::cursor::Writer;
+use super::cursor::WireWriter;
 use super::request::{Advance, Moment};
 use super::{Header, MessageKind, Reset, TableKey};
 use crate::{Push, Read, TableSpec};
@@ -170,8 +170,11 @@ impl<'a> Message<'a> {
         std::iter::once(&self.head[..]).chain(arrays).collect()
     }
 
-    fn with_head(kind: MessageKind, write: impl FnOnce(&mut Writer) -> &mut Writer) -> Self {
-        let mut head = Writer::default();
+    fn with_head(
+        kind: MessageKind,
+        write: impl FnOnce(&mut WireWriter) -> &mut WireWriter,
+    ) -> Self {
+        let mut head = WireWriter::default();
         write(&mut head);
         Self { head: head.into_bytes(), ..Self::plain(kind) }
     }
@@ -179,7 +182,7 @@ impl<'a> Message<'a> {
     fn with_order(
         kind: MessageKind,
         order: Envelope,
-        write: impl FnOnce(&mut Writer) -> &mut Writer,
+        write: impl FnOnce(&mut WireWriter) -> &mut WireWriter,
     ) -> Self {
         Self::with_head(kind, |head| write(head.u64(order.term.0.into()).u64(order.to)))
     }
@@ -188,7 +191,7 @@ impl<'a> Message<'a> {
         kind: MessageKind,
         rows: Vec<RowBlock<'a>>,
         bf16: bool,
-        write: impl FnOnce(&mut Writer) -> &mut Writer,
+        write: impl FnOnce(&mut WireWriter) -> &mut WireWriter,
     ) -> Self {
         let mut message = Self::with_head(kind, |head| {
             write(head).u64(rows.len() as u64);
@@ -215,7 +218,7 @@ impl<'a> Message<'a> {
 }
 
 impl Advance {
-    fn write<'w>(&self, head: &'w mut Writer) -> &'w mut Writer {
+    fn write<'w>(&self, head: &'w mut WireWriter) -> &'w mut WireWriter {
         head.u64(self.to).f64(self.factor).f32(self.scale)
     }
 }

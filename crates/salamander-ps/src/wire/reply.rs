@@ -6,7 +6,7 @@ use salamander_core::asynchronous::Lineage;
 use serde::{Deserialize, Serialize};
 
 use super::Error;
-use super::cursor::{Cursor, Writer};
+use super::cursor::{Cursor, WireWriter};
 use super::request::json;
 use crate::Changed;
 
@@ -94,7 +94,7 @@ impl Failure {
 
     /// The failure as it travels.
     pub fn encode(&self) -> Vec<u8> {
-        let mut writer = Writer::default();
+        let mut writer = WireWriter::default();
         writer.u64(self.code as u64).u64(self.detail).text(&self.text);
         writer.into_bytes()
     }
@@ -112,7 +112,7 @@ impl Failure {
 
 /// An answer that is small: as a text.
 pub fn encode_json(answer: &impl Serialize) -> Vec<u8> {
-    let mut writer = Writer::default();
+    let mut writer = WireWriter::default();
     // Answers have no map with keys that are no texts, the only thing that could fail.
     writer.text(&serde_json::to_string(answer).unwrap_or_default());
     writer.into_bytes()
@@ -141,7 +141,7 @@ pub fn decode_number(body: &[u8]) -> Result<u64, Error> {
 
 /// What stands ahead of the ids and values of changed rows.
 pub fn changed_head(changed: &Changed) -> Vec<u8> {
-    let mut head = Writer::default();
+    let mut head = WireWriter::default();
     head.u64(changed.counter).u64(changed.ids.len() as u64).u64(changed.values.len() as u64);
     head.into_bytes()
 }

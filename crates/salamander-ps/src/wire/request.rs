@@ -9,7 +9,7 @@ use salamander_core::plan::MicroBatch;
 use super::TableKey;
 use super::cursor::Cursor;
 use super::{Error, Header, MessageKind, Reset};
-use crate::{Page, Read, TableSpec};
+use crate::{LedgerPage, Read, TableSpec};
 
 /// A request that borrows from the body of its frame.
 #[derive(Clone, Debug, PartialEq)]
@@ -45,7 +45,7 @@ pub enum Request<'a> {
         /// Its name.
         name: MicroBatch,
         /// What it adds to the ledger.
-        tally: Page,
+        tally: LedgerPage,
         /// The schedule's factor.
         factor: f64,
         /// What gradients are multiplied by.
@@ -141,12 +141,12 @@ pub struct Received<'a> {
     /// The ids.
     pub ids: &'a [u64],
     /// Their values, one row after the other.
-    pub values: Values<'a>,
+    pub values: WireValues<'a>,
 }
 
 /// Values as they travelled.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Values<'a> {
+pub enum WireValues<'a> {
     /// In full.
     F32(&'a [f32]),
     /// Rounded to bfloat16.
@@ -244,7 +244,8 @@ fn read_pull<'a>(cursor: &mut Cursor<'a>) -> Result<Request<'a>, Error> {
 
 fn read_push<'a>(cursor: &mut Cursor<'a>, bf16: bool) -> Result<Request<'a>, Error> {
     let name = MicroBatch { epoch: cursor.u64()?, step: cursor.u64()?, k: cursor.u32()? };
-    let tally = Page { applied: cursor.u64()?, skipped: cursor.u64()?, digest: cursor.u64()? };
+    let tally =
+        LedgerPage { applied: cursor.u64()?, skipped: cursor.u64()?, digest: cursor.u64()? };
     let (factor, scale) = (cursor.f64()?, cursor.f32()?);
     let seen = cursor.optional()?;
     Ok(Request::Push { name, tally, factor, scale, seen, rows: rows(cursor, bf16)? })
@@ -265,17 +266,20 @@ fn rows<'a>(cursor: &mut Cursor<'a>, bf16: bool) -> Result<Vec<Received<'a>>, Er
     }
     let mut rows = Vec::with_capacity(tables);
     for &(table, count, _) in &shapes {
-        rows.push(Received { table, ids: cursor.array(count)?, values: Values::F32(&[]) });
+        rows.push(Received { table, ids: cursor.array(count)?, values: WireValues::F32(&[]) });
     }
-    let mut all =
-        if bf16 { Values::Bf16(cursor.array(total)?) } else { Values::F32(cursor.array(total)?) };
+    let mut all = if bf16 {
+        WireValues::Bf16(cursor.array(total)?)
+    } else {
+        WireValues::F32(cursor.array(total)?)
+    };
     for (row, (_, _, values)) in rows.iter_mut().zip(shapes) {
         (row.values, all) = all.split_at(values);
     }
     Ok(rows)
 }
 
-impl Values<'_> {
+impl WireValues<'_> {
     /// How many there are.
     pub fn len(&self) -> usize {
         match self {

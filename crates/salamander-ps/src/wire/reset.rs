@@ -48,14 +48,14 @@ pub struct Owner {
 /// The start of a history on all its servers: the one place where resets are made.
 ///
 /// ```
-/// use salamander_ps::wire::Start;
+/// use salamander_ps::wire::HistoryStart;
 ///
-/// let start = Start { servers: 2, ..Start::default() };
+/// let start = HistoryStart { servers: 2, ..HistoryStart::default() };
 /// assert_eq!((start.reset(0).partitions, start.reset(1).partitions), (vec![0..512], vec![512..1024]));
 /// assert!(start.reset(2).partitions.is_empty(), "there is no such server");
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Start {
+pub struct HistoryStart {
     /// How many servers the history has.
     pub servers: usize,
     /// The version at the start, when there are no files.
@@ -68,7 +68,7 @@ pub struct Start {
     pub from: Option<Before>,
 }
 
-impl Start {
+impl HistoryStart {
     /// What a server is told: one of the history that begins, or one that only gives.
     pub fn reset(&self, server: usize) -> Reset {
         let Self { servers, version, files, older, from } = self.clone();

@@ -8,11 +8,11 @@ use salamander_core::asynchronous::{Envelope, Lineage};
 use salamander_core::elastic::Term;
 use salamander_core::plan::MicroBatch;
 
-use super::cursor::Writer;
+use super::cursor::WireWriter;
 use super::reply::{changed_head, decode_changed, decode_json, encode_json};
-use super::request::{Lookup, Received, Values};
+use super::request::{Lookup, Received, WireValues};
 use super::*;
-use crate::{Changed, Page, Push, Read, TableSpec};
+use crate::{Changed, LedgerPage, Push, Read, TableSpec};
 
 /// The body of a message as a server has it: in one piece, aligned for words.
 fn body(message: &Message<'_>) -> (Header, Vec<u64>) {
@@ -58,7 +58,7 @@ fn received<'a>(blocks: &'a [RowBlock<'_>]) -> Vec<Received<'a>> {
     let row = |block: &'a RowBlock<'_>| Received {
         table: block.table,
         ids: &block.ids,
-        values: Values::F32(&block.values),
+        values: WireValues::F32(&block.values),
     };
     blocks.iter().map(row).collect()
 }
@@ -78,7 +78,7 @@ proptest! {
             &Request::Stage { version, k, rows: rows.clone() },
         );
         let name = MicroBatch { epoch: version, step: 5, k };
-        let tally = Page { applied: 1, skipped: u64::MAX, digest: 3 };
+        let tally = LedgerPage { applied: 1, skipped: u64::MAX, digest: 3 };
         let seen = (k % 2 == 0).then_some(u64::from(k));
         let push = Push { name, tally, factor, scale: 0.5, seen, rows: &[] };
         check(
@@ -95,7 +95,7 @@ proptest! {
         let request = Request::decode(&header, bytemuck::cast_slice(&words)).expect("a request");
         let Request::Stage { rows, .. } = request else { panic!("another request") };
         for (row, block) in rows.iter().zip(&blocks) {
-            let Values::Bf16(rounded) = row.values else { panic!("not rounded") };
+            let WireValues::Bf16(rounded) = row.values else { panic!("not rounded") };
             let mut widened = vec![0.0; rounded.len()];
             salamander_net::bf16::widen(rounded, &mut widened);
             // These values have few digits.
@@ -205,7 +205,7 @@ fn lies_about_counts_take_no_memory() {
         let header = Message::plain(MessageKind::Stage).header(0, 0);
         assert_eq!(Request::decode(&header, bytemuck::cast_slice(&words)), Err(Error::Short));
     }
-    let mut writer = Writer::default();
+    let mut writer = WireWriter::default();
     writer.u64(0).u64(0).u64(1).u64(1).u64(u32::MAX.into()).u64(2).array(&[1u64, 2]);
     let words = words(&writer.into_bytes());
     let header = Message::plain(MessageKind::Stage).header(0, 0);

@@ -4,7 +4,7 @@ use salamander_core::plan::MicroBatch;
 use salamander_ps::client::{Client, ClientOptions, Error};
 use salamander_ps::wire::Code;
 use salamander_ps::{
-    Engine, EngineOptions, Mode, Page, Push, Read, Rows, TableId, TableSpec, server,
+    Engine, EngineOptions, LedgerPage, Mode, Push, Read, TableId, TableRows, TableSpec, server,
 };
 
 use crate::cluster::{Cluster, Over, Waiting};
@@ -13,9 +13,9 @@ const DIM: usize = 32;
 /// So many that a server has another thread receive the next request while it works on one.
 const IDS: u64 = 8_000;
 
-fn push<'a>(step: u64, rows: &'a [Rows<'a>]) -> Push<'a> {
+fn push<'a>(step: u64, rows: &'a [TableRows<'a>]) -> Push<'a> {
     let name = MicroBatch { epoch: 0, step, k: 0 };
-    Push { name, tally: Page::default(), factor: 1.0, scale: 1.0, seen: None, rows }
+    Push { name, tally: LedgerPage::default(), factor: 1.0, scale: 1.0, seen: None, rows }
 }
 
 fn gradients(step: u64) -> Vec<f32> {
@@ -58,10 +58,10 @@ fn pushes_that_were_sent_ahead_are_applied_before_what_is_asked_next() {
         let mut under_way = Vec::new();
         for step in 0..9 {
             let values = gradients(step);
-            let rows = [Rows { table: pair.table, ids: &ids, values: &values }];
+            let rows = [TableRows { table: pair.table, ids: &ids, values: &values }];
             let sent = pair.client.begin_push(&push(step, &rows), None).expect("sent");
             under_way.push(sent.into_owned());
-            let rows = [Rows { table: TableId(0), ..rows[0] }];
+            let rows = [TableRows { table: TableId(0), ..rows[0] }];
             pair.engine.push(push(step, &rows)).expect("pushed");
             if step % 3 == 2 {
                 // With three of them under way.
@@ -75,7 +75,7 @@ fn pushes_that_were_sent_ahead_are_applied_before_what_is_asked_next() {
         }
         // None was applied twice, also not by those who send it once more.
         let values = gradients(0);
-        let rows = [Rows { table: pair.table, ids: &ids, values: &values }];
+        let rows = [TableRows { table: pair.table, ids: &ids, values: &values }];
         pair.client.push(&push(0, &rows)).expect("pushed");
         pair.assert_same();
     }
@@ -89,12 +89,12 @@ fn push_that_a_server_did_not_get_is_sent_again() {
     let address = cluster.endpoint(1).tcp.to_string();
     cluster.kill(1);
     let values = gradients(0);
-    let rows = [Rows { table: pair.table, ids: &ids, values: &values }];
+    let rows = [TableRows { table: pair.table, ids: &ids, values: &values }];
     let sent = pair.client.begin_push(&push(0, &rows), None).expect("sent where it can be");
     cluster.start(1, &address);
     let acks = pair.client.finish(sent).expect("acknowledged");
     assert_eq!(acks[1].incarnation, cluster.incarnation(1));
-    let rows = [Rows { table: TableId(0), ..rows[0] }];
+    let rows = [TableRows { table: TableId(0), ..rows[0] }];
     pair.engine.push(push(0, &rows)).expect("pushed");
     pair.assert_same();
 }
@@ -105,7 +105,7 @@ fn one_that_is_refused_or_forgotten_disturbs_no_other() {
     let mut pair = Pair::new(&cluster);
     let ids = pair.ids.clone();
     let values = gradients(0);
-    let rows = [Rows { table: pair.table, ids: &ids, values: &values }];
+    let rows = [TableRows { table: pair.table, ids: &ids, values: &values }];
     let refused = pair.client.begin_push(&push(0, &rows), None).expect("sent");
     // Nobody asks what became of it.
     drop(pair.client.begin_push(&push(1, &rows), None).expect("sent"));

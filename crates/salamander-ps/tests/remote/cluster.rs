@@ -8,7 +8,7 @@ use salamander_net::tls::Files;
 use salamander_net::{Cancel, Endpoint, Keys, Listener, Tls, Token};
 use salamander_ps::client::{Ack, Client, ClientOptions, Error};
 use salamander_ps::role::{self, Config};
-use salamander_ps::{Engine, EngineOptions, Mode, Push, Rows, partitions_of, server};
+use salamander_ps::{Engine, EngineOptions, Mode, Push, TableRows, partitions_of, server};
 
 /// Longer than any request of a test takes.
 pub(crate) const LONG: Duration = Duration::from_secs(60);
@@ -129,7 +129,7 @@ impl Cluster {
 /// Requests whose acknowledgements are waited for.
 pub(crate) trait Waiting {
     fn push(&mut self, push: &Push<'_>) -> Result<Vec<Ack>, Error>;
-    fn stage(&mut self, version: u64, k: u32, rows: &[Rows<'_>]) -> Result<Vec<Ack>, Error>;
+    fn stage(&mut self, version: u64, k: u32, rows: &[TableRows<'_>]) -> Result<Vec<Ack>, Error>;
 }
 
 impl Waiting for Client {
@@ -138,7 +138,7 @@ impl Waiting for Client {
         self.finish(sent)
     }
 
-    fn stage(&mut self, version: u64, k: u32, rows: &[Rows<'_>]) -> Result<Vec<Ack>, Error> {
+    fn stage(&mut self, version: u64, k: u32, rows: &[TableRows<'_>]) -> Result<Vec<Ack>, Error> {
         let sent = self.begin_stage(version, k, rows)?;
         self.finish(sent)
     }

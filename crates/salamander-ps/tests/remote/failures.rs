@@ -7,13 +7,13 @@ use salamander_core::plan::MicroBatch;
 use salamander_net::{Cancel, Token};
 use salamander_ps::client::{Client, ClientOptions, Error, Seen};
 use salamander_ps::wire::Code;
-use salamander_ps::{Mode, Page, Push, Rows, TableSpec};
+use salamander_ps::{LedgerPage, Mode, Push, TableRows, TableSpec};
 
 use crate::cluster::{Cluster, Over, Waiting};
 
-fn push<'a>(step: u64, rows: &'a [Rows<'a>]) -> Push<'a> {
+fn push<'a>(step: u64, rows: &'a [TableRows<'a>]) -> Push<'a> {
     let name = MicroBatch { epoch: 0, step, k: 0 };
-    Push { name, tally: Page::default(), factor: 1.0, scale: 1.0, seen: None, rows }
+    Push { name, tally: LedgerPage::default(), factor: 1.0, scale: 1.0, seen: None, rows }
 }
 
 #[test]
@@ -25,7 +25,7 @@ fn server_that_comes_back_is_found_and_has_another_life() {
         let table = client.declare(TableSpec::new("item", 4)).expect("declared");
         let ids: Vec<u64> = (0..100).collect();
         let values = vec![1.0; 400];
-        let rows = [Rows { table, ids: &ids, values: &values }];
+        let rows = [TableRows { table, ids: &ids, values: &values }];
         let before = client.push(&push(0, &rows)).expect("pushed");
         let seen = client.changed(table, &Seen::default()).expect("changed").seen;
         let first = client.pull(&[(table, &ids)]).expect("pulled");
@@ -116,7 +116,7 @@ fn worker_of_another_lineage_disturbs_nobody() {
     let mut late = cluster.client(ClientOptions::default());
     let table = late.declare(TableSpec::new("item", 4)).expect("declared");
     let values = [1.0; 8];
-    let rows = [Rows { table, ids: &[1, 2], values: &values }];
+    let rows = [TableRows { table, ids: &[1, 2], values: &values }];
     late.push(&push(0, &rows)).expect("pushed");
     cluster.client(ClientOptions::default()).begin(Lineage(1), 0, &[]).expect("begun");
     refused(late.push(&push(1, &rows)), Code::Lineage, 1);

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use salamander_core::asynchronous::Lineage;
 use salamander_core::plan::MicroBatch;
 use salamander_ps::client::{Client, ClientOptions, Error};
-use salamander_ps::wire::{Advance, Before, Code, Reset, ResetOutcome, Start};
-use salamander_ps::{Mode, Page, Push, Rows, TableSpec, partitions_of};
+use salamander_ps::wire::{Advance, Before, Code, HistoryStart, Reset, ResetOutcome};
+use salamander_ps::{LedgerPage, Mode, Push, TableRows, TableSpec, partitions_of};
 
 use crate::cluster::{Cluster, LONG, Waiting};
 
@@ -23,7 +23,7 @@ fn history_goes_on_from_files_on_a_server_that_was_started_again() {
     let table = master.declare(TableSpec::new("item", 4)).expect("declared");
     let ids: Vec<u64> = (0..200).collect();
     let values = vec![0.5; 800];
-    let rows = [Rows { table, ids: &ids, values: &values }];
+    let rows = [TableRows { table, ids: &ids, values: &values }];
     master.begin(Lineage(1), 0, &[]).expect("reset");
     master.stage(0, 0, &rows).expect("staged");
     master.advance(&step(1)).expect("advanced");
@@ -42,7 +42,7 @@ fn history_goes_on_from_files_on_a_server_that_was_started_again() {
     }
     let mut master = cluster.client(ClientOptions::default());
     let table = master.declare(TableSpec::new("item", 4)).expect("declared");
-    let rows = [Rows { table, ids: &ids, values: &values }];
+    let rows = [TableRows { table, ids: &ids, values: &values }];
     master.begin(Lineage(2), 0, &files).expect("reset");
     assert_eq!(master.pull(&[(table, &ids)]).expect("pulled"), saved);
     assert_eq!([0, 1].map(|server| cluster.engine(server).version()), [1, 1]);
@@ -65,8 +65,8 @@ fn a_damaged_checkpoint_is_replaced_by_the_one_before() {
     let table = master.declare(TableSpec::new("item", 1)).expect("declared");
     for (name, step) in [("old", 0), ("new", 1)] {
         let (name, step) = (path(name), MicroBatch { epoch: 0, step, k: 0 });
-        let rows = [Rows { table, ids: &[1, 2], values: &[1.0, 2.0] }];
-        let tally = Page::default();
+        let rows = [TableRows { table, ids: &[1, 2], values: &[1.0, 2.0] }];
+        let tally = LedgerPage::default();
         let push = Push { name: step, tally, factor: 1.0, scale: 1.0, seen: None, rows: &rows };
         master.push(&push).expect("pushed");
         master.save(&[name]).expect("saved");
@@ -75,7 +75,12 @@ fn a_damaged_checkpoint_is_replaced_by_the_one_before() {
     let middle = bytes.len() / 2;
     bytes[middle] ^= 1;
     std::fs::write(path("new"), bytes).expect("damaged");
-    let start = |older| Start { servers: 1, files: vec![path("new")], older, ..Start::default() };
+    let start = |older| HistoryStart {
+        servers: 1,
+        files: vec![path("new")],
+        older,
+        ..HistoryStart::default()
+    };
     let reset = |older| [start(older).reset(0)];
     let failed = master.reset_each(Lineage(1), &reset(Vec::new()));
     assert!(matches!(failed, Err(Error::Refused { .. })), "{failed:?}");
@@ -125,7 +130,13 @@ impl Moves {
         let known = self.cluster.endpoints.iter().cloned().enumerate();
         let before = Before::new(Lineage(self.lineage), from, known);
         let files = files.to_vec();
-        let start = Start { servers: to, version, files, from: Some(before), ..Start::default() };
+        let start = HistoryStart {
+            servers: to,
+            version,
+            files,
+            from: Some(before),
+            ..HistoryStart::default()
+        };
         (0..from.max(to)).map(|server| start.reset(server)).collect()
     }
 
@@ -159,11 +170,15 @@ fn partitions_move_from_two_servers_to_three_to_one() {
         let mut client = moves.client(before);
         let table = client.declare(TableSpec::new("item", 4)).expect("declared");
         let values: Vec<f32> = (0..12_000u32).map(|at| (at + before as u32) as f32).collect();
-        client.stage(version, 0, &[Rows { table, ids: &ids, values: &values }]).expect("staged");
+        client
+            .stage(version, 0, &[TableRows { table, ids: &ids, values: &values }])
+            .expect("staged");
         version += 1;
         client.advance(&step(version)).expect("advanced");
         // Nothing comes of what was staged for a step that nobody committed.
-        client.stage(version, 1, &[Rows { table, ids: &ids, values: &values }]).expect("staged");
+        client
+            .stage(version, 1, &[TableRows { table, ids: &ids, values: &values }])
+            .expect("staged");
         let rows = client.pull(&[(table, &ids)]).expect("pulled");
         assert_ne!(rows, expected);
         expected = rows;
@@ -196,8 +211,8 @@ fn what_a_lost_server_had_comes_from_files() {
     let table = client.declare(TableSpec::new("item", 1)).expect("declared");
     let push = |client: &mut Client, table, step| {
         let name = MicroBatch { epoch: 0, step, k: 0 };
-        let (values, tally) = (vec![1.0; 500], Page::default());
-        let rows = [Rows { table, ids: &ids, values: &values }];
+        let (values, tally) = (vec![1.0; 500], LedgerPage::default());
+        let rows = [TableRows { table, ids: &ids, values: &values }];
         client
             .push(&Push { name, tally, factor: 1.0, scale: 1.0, seen: None, rows: &rows })
             .expect("pushed");

@@ -4,7 +4,8 @@ use salamander_core::plan::MicroBatch;
 use salamander_ps::client::{ClientOptions, Seen, WantedRows};
 use salamander_ps::wire::{Advance, Code};
 use salamander_ps::{
-    Engine, EngineOptions, Mode, PARTITIONS, Page, Push, Read, Rows, TableSpec, client, server,
+    Engine, EngineOptions, LedgerPage, Mode, PARTITIONS, Push, Read, TableRows, TableSpec, client,
+    server,
 };
 
 use crate::cluster::{Cluster, Over, Waiting};
@@ -24,7 +25,7 @@ fn name(step: u64, k: u32) -> MicroBatch {
     MicroBatch { epoch: 0, step, k }
 }
 
-const TALLY: Page = Page { applied: 3, skipped: 1, digest: 5 };
+const TALLY: LedgerPage = LedgerPage { applied: 3, skipped: 1, digest: 5 };
 
 #[test]
 fn pulls_of_any_placement_are_those_of_one_engine() {
@@ -66,10 +67,10 @@ fn staged_steps_are_those_of_one_engine() {
             let part = &ids[..200 + 100 * k as usize];
             let values = gradients(part, dim, version);
             engine
-                .stage(version, k, &[Rows { table: there, ids: part, values: &values }])
+                .stage(version, k, &[TableRows { table: there, ids: part, values: &values }])
                 .expect("staged");
             let acks = client
-                .stage(version, k, &[Rows { table, ids: part, values: &values }])
+                .stage(version, k, &[TableRows { table, ids: part, values: &values }])
                 .expect("staged");
             assert_eq!(acks.len(), 2);
             assert_eq!(acks[1].incarnation, cluster.incarnation(1));
@@ -130,7 +131,7 @@ fn push_with_the_same_name_is_applied_once() {
     let values = gradients(&ids, dim, 1);
     let mut expected = vec![0.0; values.len()];
     for (step, k) in [(0, 0), (0, 3), (1, 2)] {
-        let rows = [Rows { table: there, ids: &ids, values: &values }];
+        let rows = [TableRows { table: there, ids: &ids, values: &values }];
         let push = Push {
             name: name(step, k),
             tally: TALLY,
@@ -142,7 +143,7 @@ fn push_with_the_same_name_is_applied_once() {
         engine.push(push).expect("pushed");
         for client in &mut clients {
             let table = client.declare(spec.clone()).expect("declared");
-            let rows = [Rows { table, ..rows[0] }];
+            let rows = [TableRows { table, ..rows[0] }];
             let acks = client.push(&Push { rows: &rows, ..push }).expect("pushed");
             let lives: Vec<u64> = acks.iter().map(|ack| ack.incarnation).collect();
             let expected: Vec<u64> = (0..3).map(|server| cluster.incarnation(server)).collect();
@@ -179,10 +180,12 @@ fn rounded_values_are_close_and_their_sums_exact_where_they_have_few_digits() {
     assert!(full[0].iter().zip(&half[0]).all(is_close));
     // Gradients of few digits arrive as they are.
     let values: Vec<f32> = gradients(&ids, 33, 2).iter().map(|v| (v * 8.0).round()).collect();
-    rounded.stage(0, 0, &[Rows { table, ids: &ids, values: &values }]).expect("staged");
+    rounded.stage(0, 0, &[TableRows { table, ids: &ids, values: &values }]).expect("staged");
     let engine = alone(Mode::Staged);
     let reference = engine.declare(TableSpec::new("item", 33)).expect("declared");
-    engine.stage(0, 0, &[Rows { table: reference, ids: &ids, values: &values }]).expect("staged");
+    engine
+        .stage(0, 0, &[TableRows { table: reference, ids: &ids, values: &values }])
+        .expect("staged");
     engine.advance(1, 1.0, 1.0).expect("advanced");
     exact.advance(&Advance { to: 1, factor: 1.0, scale: 1.0 }).expect("advanced");
     let mut expected = vec![0.0; values.len()];
@@ -197,7 +200,7 @@ fn only_what_changed_comes_again() {
     let table = client.declare(TableSpec::new("dense", 4)).expect("declared");
     let push = |client: &mut client::Client, step, ids: &[u64]| {
         let values = gradients(ids, 4, step);
-        let rows = [Rows { table, ids, values: &values }];
+        let rows = [TableRows { table, ids, values: &values }];
         let name = name(step, 0);
         let push = Push { name, tally: TALLY, factor: 1.0, scale: 1.0, seen: None, rows: &rows };
         client.push(&push).expect("pushed");
@@ -238,7 +241,7 @@ fn clients_do_not_disturb_each_other() {
                 let ids: Vec<u64> = (0..100).collect();
                 for step in 0..steps {
                     let values = vec![-1.0; ids.len() * dim];
-                    let rows = [Rows { table, ids: &ids, values: &values }];
+                    let rows = [TableRows { table, ids: &ids, values: &values }];
                     let name = name(step, worker);
                     let push = Push {
                         name,
@@ -275,7 +278,7 @@ fn mistakes_are_named() {
     assert!(conflict.to_string().contains("dim"), "{conflict}");
     let unknown = client.pull(&[(salamander_ps::TableId(9), &[1])]).expect_err("no such table");
     assert!(unknown.to_string().contains('9'), "{unknown}");
-    let rows = Rows { table, ids: &[1, 2], values: &[0.0; 7] };
+    let rows = TableRows { table, ids: &[1, 2], values: &[0.0; 7] };
     let uneven = client.stage(0, 0, &[rows]).expect_err("uneven");
     assert!(uneven.to_string().contains("item"), "{uneven}");
     let push =

@@ -7,8 +7,10 @@ use salamander_core::asynchronous::Lineage;
 use salamander_net::{Cancel, Keys, Listener, Patience, Stream};
 use salamander_ps::client::ClientOptions;
 use salamander_ps::role;
-use salamander_ps::wire::{Before, Code, Failure, Header, MessageKind, Request, Start, header};
-use salamander_ps::{Engine, EngineOptions, Mode, Rows, TableSpec, server};
+use salamander_ps::wire::{
+    Before, Code, Failure, Header, HistoryStart, MessageKind, Request, header,
+};
+use salamander_ps::{Engine, EngineOptions, Mode, TableRows, TableSpec, server};
 
 use crate::cluster::{Cluster, LONG, Over};
 
@@ -70,7 +72,7 @@ fn a_server_that_lives_is_waited_for_while_it_puts_partitions_apart() {
     let table = engine.declare(spec.clone()).expect("declared");
     let ids: Vec<u64> = (0..100).collect();
     let values: Vec<f32> = (0..100u8).map(f32::from).collect();
-    engine.set(Rows { table, ids: &ids, values: &values }).expect("set");
+    engine.set(TableRows { table, ids: &ids, values: &values }).expect("set");
 
     let cancel = Cancel::new();
     let giver = Giver { engine, refusals: 5, cancel: cancel.clone() };
@@ -80,7 +82,7 @@ fn a_server_that_lives_is_waited_for_while_it_puts_partitions_apart() {
         move || giver.serve(&listener)
     });
     let before = Before::new(Lineage(1), 1, [(0, endpoint)]);
-    let start = Start { servers: 1, from: Some(before), ..Start::default() };
+    let start = HistoryStart { servers: 1, from: Some(before), ..HistoryStart::default() };
     let mut client = cluster.client(ClientOptions::default());
     let outcome = client.reset_each(Lineage(2), &[start.reset(0)]).expect("moved");
     assert_eq!(outcome[0].fallback, None);

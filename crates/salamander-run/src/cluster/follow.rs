@@ -1,8 +1,9 @@
 //! A job as any other run: what its master tells now and then becomes the events of a run on this machine.
 
+use salamander_core::progress::StepCount;
 use salamander_core::report::{Report, Start, StepReport};
 use salamander_kube::client::View;
-use salamander_kube::progress::Progress;
+use salamander_kube::progress::JobProgress;
 
 use crate::Event;
 
@@ -17,6 +18,11 @@ pub(super) struct JobEvents {
 }
 
 impl JobEvents {
+    /// Of a job whose epochs were told up to these steps.
+    pub(super) fn after(epoch_end: Option<u64>) -> Self {
+        Self { epoch_end, ..Self::default() }
+    }
+
     /// What is new in how a job stands.
     pub(super) fn take(&mut self, view: &View) -> Vec<Event> {
         let mut events = Vec::new();
@@ -29,7 +35,7 @@ impl JobEvents {
         if let (None, Some(plan)) = (&self.plan, &progress.milestones.plan) {
             // What was done before anybody looked says nothing about the pace.
             self.steps = progress.step.unwrap_or(0);
-            let start = Start { done: self.steps, ..plan.clone() };
+            let start = Start { done: StepCount(self.steps), ..plan.clone() };
             self.plan = Some(start.clone());
             events.push(Event::Report(Report::Start(start)));
         }
@@ -44,7 +50,7 @@ impl JobEvents {
     }
 
     /// The last step, with the records of all since the one before it.
-    fn step(&mut self, progress: &Progress) -> Option<StepReport> {
+    fn step(&mut self, progress: &JobProgress) -> Option<StepReport> {
         let (plan, steps) = (self.plan.as_ref()?, progress.step?);
         let moved = steps.saturating_sub(self.steps);
         self.steps = steps;
@@ -54,7 +60,7 @@ impl JobEvents {
         Some(StepReport {
             epoch: (steps - 1) / plan.steps_per_epoch,
             step: (steps - 1) % plan.steps_per_epoch,
-            steps,
+            steps: StepCount(steps),
             batches: steps,
             records: plan.records * moved / plan.steps_per_epoch,
             loss: progress.loss.unwrap_or(f64::NAN),
@@ -69,16 +75,16 @@ mod tests {
 
     use super::*;
 
-    fn view(progress: &Progress) -> View {
+    fn view(progress: &JobProgress) -> View {
         View { resource: None, progress: Some(progress.clone()), pods: Vec::new() }
     }
 
     /// The steps of each report, by its kind.
-    fn told(events: &mut JobEvents, progress: &Progress) -> Vec<(&'static str, u64)> {
+    fn told(events: &mut JobEvents, progress: &JobProgress) -> Vec<(&'static str, u64)> {
         let steps = |event| match event {
-            Event::Report(Report::Start(start)) => Some(("start", start.done)),
-            Event::Report(Report::Step(step)) => Some(("step", step.steps)),
-            Event::Report(Report::Epoch(epoch)) => Some(("epoch", epoch.steps)),
+            Event::Report(Report::Start(start)) => Some(("start", start.done.0)),
+            Event::Report(Report::Step(step)) => Some(("step", step.steps.0)),
+            Event::Report(Report::Epoch(epoch)) => Some(("epoch", epoch.steps.0)),
             _ => None,
         };
         events.take(&view(progress)).into_iter().filter_map(steps).collect()
@@ -86,10 +92,15 @@ mod tests {
 
     #[test]
     fn a_job_is_told_step_by_step_and_epoch_by_epoch() {
-        let plan =
-            Start { total: 40, steps_per_epoch: 20, epochs: 2, records: 100, ..Start::default() };
+        let plan = Start {
+            total: StepCount(40),
+            steps_per_epoch: 20,
+            epochs: 2,
+            records: 100,
+            ..Start::default()
+        };
         let mut progress =
-            Progress { state: "running".into(), step: Some(7), ..Progress::default() };
+            JobProgress { state: "running".into(), step: Some(7), ..JobProgress::default() };
         progress.milestones.plan = Some(plan);
         let mut events = JobEvents::default();
         assert_eq!(told(&mut events, &progress), [("start", 7)]);

@@ -1,6 +1,7 @@
 //! Kubernetes: jobs of a cluster, and a master in a pod. All that decides is in `salamander-kube`.
 
 mod follow;
+mod mirrored;
 
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -10,6 +11,7 @@ use std::time::Duration;
 use salamander_core::elastic::Ending;
 use salamander_core::environment;
 use salamander_core::experiment::{Experiment, Strategy};
+use salamander_core::layout::ASSETS;
 use salamander_core::yaml;
 use salamander_kube::client::Jobs;
 pub use salamander_kube::client::{PodView, View};
@@ -26,6 +28,7 @@ use salamander_net::Keys;
 use salamander_proto::client::SessionOptions;
 use salamander_train::example::AssetFiles;
 use salamander_train::model::Models;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
@@ -36,6 +39,8 @@ use crate::event::Event;
 use crate::experiment::{Overrides, in_file, wrong};
 use crate::roles::{Exit, runtime, terminated};
 use follow::JobEvents;
+pub use mirrored::ClusterJobs;
+pub(crate) use mirrored::MirroredRun;
 
 /// How often a job is looked at that is followed.
 const FOLLOW: Duration = Duration::from_secs(1);
@@ -170,7 +175,7 @@ pub fn operate(namespace: Option<String>, health: SocketAddr) -> Result<(), Erro
 }
 
 /// A job beside what its experiment says.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct JobOptions {
     /// The image with this program.
     pub image: Option<String>,
@@ -185,7 +190,7 @@ pub struct JobOptions {
 }
 
 /// Where the folder of a job's run is.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum JobStorage {
     /// A claim that stays.
     Claim(String),
@@ -213,7 +218,10 @@ impl JobOptions {
         model.hparams_in_force(&experiment).map_err(|error| in_file(file, error))?;
         let name = self.name.clone().or_else(|| experiment.name.clone());
         let name = name.unwrap_or_else(|| model.name().replace('_', "-"));
-        let folders = [file.parent().unwrap_or(Path::new("")), Path::new("")];
+        let beside = file.parent().unwrap_or(Path::new(""));
+        // Those of a run that has a folder here are in it.
+        let own = beside.join(ASSETS);
+        let folders = [&own, beside, Path::new("")];
         let files = AssetFiles::to_take_along(model.assets(), &folders);
         let files = files.map_err(|error| in_file(file, error))?;
         let source = json!({"inline": root.to_json(), "files": files});
@@ -272,16 +280,6 @@ pub struct PodOptions {
     pub health: SocketAddr,
 }
 
-impl PodOptions {
-    /// All addresses of this pod, also where the cluster speaks IPv6 only.
-    pub(crate) fn in_family(&self, listen: SocketAddr) -> SocketAddr {
-        in_family(
-            listen,
-            std::env::var(environment::POD_IP.name).ok().and_then(|ip| ip.parse().ok()),
-        )
-    }
-}
-
 /// Leads a run in a pod, with the platform of pods beside the master.
 pub(crate) async fn lead(
     config: Config,
@@ -291,7 +289,7 @@ pub(crate) async fn lead(
 ) -> Result<Exit, Error> {
     let port = listener.local_addr().map_err(Error::system("cannot listen"))?.port();
     let session = SessionOptions::of(format!("127.0.0.1:{port}"), keys);
-    let health = pods.in_family(pods.health);
+    let health = in_family(pods.health);
     let options = platform::PlatformOptions::in_pod(&pods.job, session)?;
     let mut master = tokio::spawn(salamander_master::run(config, listener, terminated()?));
     let pods = platform::serve(options, health, terminated()?);
@@ -330,7 +328,13 @@ pub(crate) async fn lead(
     }
 }
 
-fn in_family(listen: SocketAddr, own: Option<IpAddr>) -> SocketAddr {
+/// All addresses of this pod, also where the cluster speaks IPv6 only.
+pub(crate) fn in_family(listen: SocketAddr) -> SocketAddr {
+    let own = std::env::var(environment::POD_IP.name).ok().and_then(|ip| ip.parse().ok());
+    in_family_of(listen, own)
+}
+
+fn in_family_of(listen: SocketAddr, own: Option<IpAddr>) -> SocketAddr {
     match own {
         Some(IpAddr::V6(_)) if listen.ip() == Ipv4Addr::UNSPECIFIED => {
             (Ipv6Addr::UNSPECIFIED, listen.port()).into()
@@ -347,7 +351,7 @@ mod tests {
     fn a_pod_without_ipv4_listens_on_ipv6() {
         let check = |listen: &str, own: &str, expected: &str| {
             let (listen, own) = (listen.parse().expect("an address"), own.parse().ok());
-            assert_eq!(in_family(listen, own).to_string(), expected, "{own:?}");
+            assert_eq!(in_family_of(listen, own).to_string(), expected, "{own:?}");
         };
         check("0.0.0.0:4455", "10.0.0.7", "0.0.0.0:4455");
         check("0.0.0.0:4455", "fd00::7", "[::]:4455");

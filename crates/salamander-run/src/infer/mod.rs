@@ -4,17 +4,22 @@
 //! # Layout
 //! - [`Inference`]: files in, a file out; [`stream`]: lines in, lines out
 //! - `spool`: what was answered so far, on disk; `asking`: several connections, answers in order
+//! - `following`: a file that grows, and answers that are added to another one
 
 mod asking;
+mod following;
 mod spool;
 
 use std::io::{BufRead, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use salamander_data::{Dataset, JsonRecord, Row, open};
+use salamander_core::experiment::CsvSettings;
+use salamander_data::{Dataset, Format, JsonRecord, OpenOptions, Row, open_indexed};
 use salamander_net::Backoff;
+pub use salamander_serve::ClientOptions;
 use salamander_serve::{Client, ClientError, Question};
 use serde_json::Value as Json;
 
@@ -28,8 +33,8 @@ pub struct Inference {
     pub url: String,
     /// The model's name there.
     pub model: String,
-    /// What the server wants as a bearer token.
-    pub token: Option<String>,
+    /// The token that the server wants, and whom to trust.
+    pub options: ClientOptions,
     /// Records of a request.
     pub batch: usize,
     /// Requests at a time.
@@ -38,17 +43,31 @@ pub struct Inference {
     pub patience: Duration,
 }
 
+/// The records to ask about.
+#[derive(Clone, Debug)]
+pub struct DataToAsk<'a> {
+    /// Files, folders, globs or addresses.
+    pub data: &'a [String],
+    /// Their format, where names do not tell it.
+    pub format: Option<Format>,
+    /// How CSV files are written down.
+    pub csv: CsvSettings,
+}
+
 impl Inference {
     /// Asks about all records of files and writes what was said, `.jsonl`, `.csv` or `.parquet`. `told` hears how many
     /// of how many are done. Returns how many records there are.
     pub fn files(
         &self,
-        data: &[String],
+        asked: &DataToAsk<'_>,
         out: &Path,
         told: &mut dyn FnMut(u64, u64),
     ) -> Result<u64, Error> {
+        let DataToAsk { data, format, csv } = asked;
         let paths: Vec<PathBuf> = data.iter().map(PathBuf::from).collect();
-        let dataset = Arc::new(Dataset::new(Arc::from(open(&paths, None)?))?);
+        let options = OpenOptions { csv: csv.clone(), ..OpenOptions::default() };
+        let reader = open_indexed(&paths, *format, &options)?;
+        let dataset = Arc::new(Dataset::new(Arc::from(reader))?);
         let records = dataset.len();
         let (mut spool, done) = Spool::open(out, &self.model, data, records)?;
         told(done, records);
@@ -66,7 +85,7 @@ impl Inference {
 
     /// A connection that knows what the model takes.
     fn connect(&self) -> Result<Client, Error> {
-        let client = Client::new(&self.url, &self.model, self.token.clone());
+        let client = Client::new(&self.url, &self.model, &self.options);
         let mut client = client.map_err(Error::Invalid)?;
         self.again(|| client.connect())?;
         Ok(client)
@@ -100,22 +119,53 @@ pub fn stream(
     from: impl BufRead + Send + 'static,
     to: &mut dyn Write,
 ) -> Result<u64, Error> {
+    answer_lines(inference, from.lines(), 0, to)
+}
+
+/// Answers the lines of a file that grows until `stop` is set. Answers go to the end of `out`, or to `to` when there is
+/// none; what `out` has already is not asked again.
+pub fn follow(
+    inference: &Inference,
+    file: &Path,
+    (out, to): (Option<&Path>, &mut dyn Write),
+    stop: Arc<AtomicBool>,
+) -> Result<u64, Error> {
+    let lines = following::GrowingFile::open(file, stop).map_err(Error::io(file))?;
+    let Some(out) = out else { return answer_lines(inference, lines, 0, to) };
+    let (mut answers, done) = following::open_answers(out)?;
+    let mut records = lines.filter(|line| !line.as_ref().is_ok_and(|line| line.trim().is_empty()));
+    for _ in 0..done {
+        // Waits for those that are not there yet, as it does for all others.
+        if let Some(Err(error)) = records.next() {
+            return Err(Error::io(file)(error));
+        }
+    }
+    answer_lines(inference, records, done, &mut answers)
+}
+
+/// Asks about lines of JSON, of which the first is this record.
+fn answer_lines(
+    inference: &Inference,
+    from: impl Iterator<Item = std::io::Result<String>> + Send + 'static,
+    first: u64,
+    to: &mut dyn Write,
+) -> Result<u64, Error> {
     let mut client = inference.connect()?;
     let (send, lines) = std::sync::mpsc::sync_channel::<std::io::Result<String>>(inference.batch);
     // Not waited for: it may be blocked in reading when this ends.
     std::thread::spawn(move || {
-        for line in from.lines() {
+        for line in from {
             if send.send(line).is_err() {
                 return;
             }
         }
     });
-    let mut record = 0;
+    let mut record = first;
     while let Ok(first) = lines.recv() {
         let more = lines.try_iter().take(inference.batch.saturating_sub(1));
         let mut records = Vec::new();
         for line in std::iter::once(first).chain(more) {
-            let line = line.map_err(Error::system("standard input"))?;
+            let line = line.map_err(Error::system("cannot read records"))?;
             if !line.trim().is_empty() {
                 records.push(parse(&line, record + records.len() as u64)?);
             }
@@ -124,13 +174,14 @@ pub fn stream(
             continue;
         }
         let rows: Vec<Row<'_>> = records.iter().map(JsonRecord::row).collect();
-        let question = client.question(&rows).map_err(Error::Invalid)?;
+        let wrong = |reason| Error::Invalid(format!("records from {record}: {reason}"));
+        let question = client.question(&rows).map_err(wrong)?;
         for answer in inference.ask(&mut client, &question)? {
             let written = writeln!(to, "{}", numbered(record, answer));
-            written.map_err(Error::system("standard output"))?;
+            written.map_err(Error::system("cannot write answers"))?;
             record += 1;
         }
-        to.flush().map_err(Error::system("standard output"))?;
+        to.flush().map_err(Error::system("cannot write answers"))?;
     }
     Ok(record)
 }

@@ -10,13 +10,13 @@ use std::process::{Command, Stdio};
 
 use salamander_core::environment;
 use salamander_core::layout::RunLayout;
-use salamander_master::local::{LocalOptions, Role, die_with_parent};
+use salamander_master::local::{LocalOptions, LocalRole, die_with_parent};
 use salamander_proto::client::SessionOptions;
 use serde::{Deserialize, Serialize};
 
 use super::{Exit, MemberOptions, master, ps, worker};
 use crate::keys::KeyFiles;
-use crate::{Error, Program};
+use crate::{Error, Program, TrainsOn};
 
 /// Announces the assignment: `salamander worker FOLDER --assignment {..}`.
 const OPTION: &str = "--assignment";
@@ -41,9 +41,12 @@ pub(crate) enum Duty {
     /// Hold tables.
     Server { master: String, seat: u32 },
     /// Train one trial of a search up to where it pauses.
-    Trial,
+    Trial { on: TrainsOn },
     /// Do tasks of an evaluation or a prediction, which this folder describes.
     Tasks { master: String, slot: u32, scratch: PathBuf },
+    /// Do tasks of a flow, which this folder describes.
+    #[cfg(feature = "flow")]
+    Flow { master: String, slot: u32, scratch: PathBuf },
 }
 
 impl Duty {
@@ -51,8 +54,10 @@ impl Duty {
         match self {
             Duty::Master { .. } => "master",
             Duty::Worker { .. } | Duty::Tasks { .. } => "worker",
+            #[cfg(feature = "flow")]
+            Duty::Flow { .. } => "worker",
             Duty::Server { .. } => "ps",
-            Duty::Trial => "trial",
+            Duty::Trial { .. } => "trial",
         }
     }
 }
@@ -73,14 +78,16 @@ impl Assignment {
 
     /// Whether it trains a trial, which is a run of its own.
     pub(crate) fn is_trial(&self) -> bool {
-        matches!(self.task, Duty::Trial)
+        matches!(self.task, Duty::Trial { .. })
     }
 
     /// The process's number among those of its role.
     pub fn number(&self) -> u32 {
         match self.task {
-            Duty::Master { .. } | Duty::Trial => 0,
+            Duty::Master { .. } | Duty::Trial { .. } => 0,
             Duty::Worker { slot, .. } | Duty::Tasks { slot, .. } => slot,
+            #[cfg(feature = "flow")]
+            Duty::Flow { slot, .. } => slot,
             Duty::Server { seat, .. } => seat,
         }
     }
@@ -93,7 +100,15 @@ impl Assignment {
         let listen = IpAddr::V4(Ipv4Addr::LOCALHOST);
         let member = |master, place| {
             let (run, keys) = (run.clone(), keys.clone());
-            MemberOptions { run, master, keys, listen, place }
+            MemberOptions {
+                run,
+                master,
+                keys,
+                listen,
+                place,
+                #[cfg(feature = "kube")]
+                health: None,
+            }
         };
         let listening = |address| tracing::info!(%address, "listening");
         match self.task {
@@ -113,9 +128,13 @@ impl Assignment {
                 worker::run(&member(master, slot), start, models)
             }
             Duty::Server { master, seat } => ps::run(&member(master, seat), listening),
-            Duty::Trial => crate::search::trial(program, &run),
+            Duty::Trial { on } => crate::search::trial(program, &run, &on),
             Duty::Tasks { master, slot, scratch } => {
                 crate::tasks::worker::run(&RunLayout::new(scratch), &master, slot, models)
+            }
+            #[cfg(feature = "flow")]
+            Duty::Flow { master, slot, scratch } => {
+                crate::flow::worker(&RunLayout::new(scratch), &master, slot, program.flows())
             }
         }
     }
@@ -144,7 +163,7 @@ impl Processes {
     pub(crate) fn platform(
         &self,
         session: SessionOptions,
-        task: impl Fn(Role) -> Duty + Send + 'static,
+        task: impl Fn(LocalRole) -> Duty + Send + 'static,
     ) -> LocalOptions {
         let (own, logs) = (self.clone(), self.clone());
         let mut options = LocalOptions::new(session, move |role| own.command(role, task(role)));
@@ -153,13 +172,13 @@ impl Processes {
     }
 
     /// A process of the run, recognisable by its command line whatever the program is called.
-    pub(crate) fn command(&self, role: Role, task: Duty) -> Command {
+    pub(crate) fn command(&self, role: LocalRole, task: Duty) -> Command {
         let mut command = Command::new(&self.program);
         command.arg0("salamander").arg(task.name()).arg(&self.folder).arg(OPTION);
         let parent = std::process::id();
         let assignment = Assignment { parent, folder: self.folder.clone(), task };
         command.arg(serde_json::json!(assignment).to_string());
-        if let Role::Worker(_) = role {
+        if let LocalRole::Worker(_) = role {
             share_cores(&mut command, self.workers);
         }
         let file = OpenOptions::new().create(true).append(true).open(self.log(role));
@@ -173,7 +192,7 @@ impl Processes {
         command
     }
 
-    fn log(&self, role: Role) -> PathBuf {
+    fn log(&self, role: LocalRole) -> PathBuf {
         self.logs.log(&log_name(role))
     }
 }
@@ -188,10 +207,10 @@ fn share_cores(command: &mut Command, workers: u32) {
 }
 
 /// The name of a process's log.
-fn log_name(role: Role) -> String {
+fn log_name(role: LocalRole) -> String {
     match role {
-        Role::Master => "master".to_string(),
-        Role::Worker(slot) => format!("worker-{slot}"),
-        Role::Server(seat) => format!("ps-{seat}"),
+        LocalRole::Master => "master".to_string(),
+        LocalRole::Worker(slot) => format!("worker-{slot}"),
+        LocalRole::Server(seat) => format!("ps-{seat}"),
     }
 }

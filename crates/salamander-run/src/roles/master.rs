@@ -3,6 +3,7 @@
 use std::fs;
 use std::io::ErrorKind;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use salamander_core::elastic::{Ending, Timeouts};
@@ -20,6 +21,7 @@ use salamander_train::checkpoint::{Counted, RemoteCheckpoints, remove_leftovers}
 use salamander_train::device;
 use salamander_train::example::AssetFiles;
 use salamander_train::model::Models;
+use salamander_train::profile::Profiler;
 use salamander_train::trainer::Setup;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
@@ -94,6 +96,7 @@ pub fn run(
     // Where a parent process looks after the run, it does this.
     let tracker = (!options.served).then(|| Tracker::start(&run, &(&experiment.tracking).into()));
     let mut config = config(&run, &experiment, &keys);
+    let _profiler = Profiler::start(run.folder(), "master", Arc::default());
     let storage = &experiment.checkpoint_storage;
     let stored =
         remote.map(|remote| StoredJournal::start(remote, &run, storage, seen)).transpose()?;
@@ -117,7 +120,7 @@ pub fn run(
         #[cfg(feature = "kube")]
         if let Some(pods) = &options.pods {
             config.platform = PlatformKind::Served;
-            let (listener, address) = bind(pods.in_family(options.listen)).await?;
+            let (listener, address) = bind(crate::cluster::in_family(options.listen)).await?;
             config.sink = Box::new(files);
             listening(address);
             return Box::pin(crate::cluster::lead(config, listener, pods, &keys)).await;

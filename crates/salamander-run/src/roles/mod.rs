@@ -3,12 +3,16 @@
 
 mod assignment;
 #[cfg(feature = "kube")]
+mod health;
+#[cfg(feature = "kube")]
 mod journal_lock;
 pub mod master;
 pub mod ps;
 pub mod worker;
 
 use std::net::IpAddr;
+#[cfg(feature = "kube")]
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -36,6 +40,9 @@ pub struct MemberOptions {
     pub listen: IpAddr,
     /// Its place among those of its role, from 0: a worker's slot, a server's seat.
     pub place: u32,
+    /// Where it answers probes and shows metrics; the environment may say so too.
+    #[cfg(feature = "kube")]
+    pub health: Option<SocketAddr>,
 }
 
 /// How a role ended.

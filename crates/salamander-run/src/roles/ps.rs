@@ -6,10 +6,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use salamander_core::elastic::{FromMember, SERVER_SLOTS, WorkerId};
+use salamander_core::environment;
 use salamander_core::experiment::{Experiment, Strategy};
 use salamander_net::Cancel;
 use salamander_proto::client::{NonMember, Registration, Role, RunEnd, Sender, SessionOptions};
 use salamander_ps::{Engine, EngineOptions, Mode, role};
+use salamander_train::profile::Profiler;
 use salamander_train::worker::process_number;
 
 use super::{Exit, MemberOptions, leave_on_signals};
@@ -20,7 +22,7 @@ use crate::experiment::load;
 const LOOK: Duration = Duration::from_millis(50);
 /// and how often the master is told what tables hold.
 const TELL: Duration = Duration::from_secs(2);
-/// How long a server that is told to leave waits for a checkpoint that has its rows: less than pods are given.
+/// How long a server that is told to leave waits for a checkpoint that has its rows, if nothing else is said.
 const GRACE: Duration = Duration::from_secs(20);
 
 /// Serves to the end of the run. `listening` is told the address.
@@ -41,12 +43,17 @@ pub fn run(options: &MemberOptions, listening: impl FnOnce(SocketAddr)) -> Resul
     };
     let master = SessionOptions::of(&options.master, &keys);
     let session = NonMember::open(&master, registration, shutdown.clone())?;
+    let process = format!("ps-{}", options.place);
+    let _profiler = Profiler::start(options.run.folder(), &process, Arc::default());
     let engine = Engine::new(config.engine.clone()).map_err(role::Error::from)?;
+    #[cfg(feature = "kube")]
+    let _health = super::health::of_server(options, &engine)?;
     let watch = Watch {
         engine: engine.clone(),
         leave: Arc::clone(&leave),
         shutdown: shutdown.clone(),
         master: session.sender(),
+        grace: grace(),
     };
     let watch = std::thread::spawn(move || watch.run());
     let served = role::serve(&engine, &config, &listener, &shutdown);
@@ -69,6 +76,8 @@ struct Watch {
     leave: Arc<AtomicBool>,
     shutdown: Cancel,
     master: Sender,
+    /// How long it waits to hand over.
+    grace: Duration,
 }
 
 impl Watch {
@@ -82,7 +91,7 @@ impl Watch {
                 self.master.send(FromMember::Leave);
                 leaving = Some(Instant::now());
             }
-            if leaving.is_some_and(|since| since.elapsed() > GRACE) {
+            if leaving.is_some_and(|since| since.elapsed() > self.grace) {
                 tracing::warn!("leaves without a checkpoint of its rows");
                 self.shutdown.cancel();
             }
@@ -94,6 +103,12 @@ impl Watch {
             std::thread::sleep(LOOK);
         }
     }
+}
+
+/// How long this process may take to leave.
+fn grace() -> Duration {
+    let given = std::env::var(environment::GRACE.name).ok().and_then(|text| text.parse().ok());
+    given.map_or(GRACE, Duration::from_secs)
 }
 
 /// Tables without partitions: which ones a server holds it is told, and from whom it gets them.

@@ -7,7 +7,7 @@ use salamander_core::elastic::Ending;
 use salamander_core::experiment::{Experiment, Strategy, Transport};
 use salamander_train::model::Models;
 use salamander_train::trainer::Setup;
-use salamander_train::worker::{self, WorkerConnection, join};
+use salamander_train::worker::{self, Meter, WorkerConnection, join};
 use salamander_train::{Error as TrainError, device};
 
 use super::{Exit, MemberOptions, leave_on_signals};
@@ -19,6 +19,9 @@ pub fn run(options: &MemberOptions, start: Option<String>, models: &Models) -> R
     let keys = options.keys.read(&options.run, options.listen)?;
     let experiment = load(&options.run.experiment(), &[])?;
     let model = models.find(experiment.model())?;
+    let meter = Meter::default();
+    #[cfg(feature = "kube")]
+    let _health = super::health::of_worker(options, &meter)?;
     let connection = WorkerConnection {
         master: options.master.clone(),
         keys,
@@ -26,6 +29,7 @@ pub fn run(options: &MemberOptions, start: Option<String>, models: &Models) -> R
         bf16: experiment.optimizations.gradient_compression,
         beat_every: beat_every(&experiment),
         leave: leave_on_signals()?,
+        meter,
     };
     let setup = |experiment: Experiment| {
         Ok::<Setup, Error>(Setup {

@@ -20,8 +20,8 @@ use super::journal::{self, DurableSearch};
 use super::processes::{TrialExit, TrialProcesses};
 use super::store::TrialStore;
 use super::widths::widths;
-use crate::Error;
 use crate::experiment::wrong;
+use crate::{Error, TrainsOn, stored};
 
 /// How often a stop is looked for.
 const LOOK: Duration = Duration::from_millis(50);
@@ -80,7 +80,8 @@ impl SearchRun {
             durable,
             store: None,
             folders,
-            processes: TrialProcesses::new(slots),
+            processes: TrialProcesses::new(slots, self.on.clone()),
+            on: self.on.clone(),
             queue: TrialQueue::default(),
             widths: BTreeMap::new(),
             max_restarts,
@@ -102,7 +103,9 @@ impl SearchRun {
         let path = end.layout.summary();
         replace(&path, format!("{:#}\n", end.to_json()).as_bytes(), Durability::Synced)
             .map_err(Error::io(&path))?;
-        for note in tracker.finish(Patience::default()) {
+        let storage = &self.kept.file.experiment().checkpoint_storage;
+        let kept = stored::keep(self.layout(), storage);
+        for note in tracker.finish(Patience::default()).into_iter().chain(kept) {
             tell(SearchNews::Line(note));
         }
         Ok(end)
@@ -119,6 +122,7 @@ struct Conductor<'a, 'b> {
     store: Option<TrialStore>,
     folders: TrialFolders<'a>,
     processes: TrialProcesses,
+    on: TrainsOn,
     queue: TrialQueue,
     /// The workers of each trial that trains.
     widths: BTreeMap<TrialId, u32>,
@@ -143,7 +147,7 @@ impl Conductor<'_, '_> {
             if self.search().is_over() || stopping {
                 self.processes.stop_all();
                 if self.processes.is_empty() {
-                    return Ok(());
+                    return self.end_elsewhere();
                 }
             } else {
                 self.fill()?;
@@ -165,6 +169,19 @@ impl Conductor<'_, '_> {
             if !events.is_empty() {
                 self.hear(&events)?;
             }
+        }
+    }
+
+    /// Nothing of a search that is over is left anywhere else.
+    fn end_elsewhere(&self) -> Result<(), Error> {
+        match self.search().is_over() && !self.on.is_this_machine() {
+            true => {
+                let trials = self.search().trials().iter();
+                trials
+                    .map(|trial| self.folders.layout(trial.id))
+                    .try_for_each(|run| self.on.end(&run))
+            }
+            false => Ok(()),
         }
     }
 
@@ -339,6 +356,7 @@ impl Conductor<'_, '_> {
             }
         };
         if given_up {
+            self.on.end(&layout)?;
             self.line(format!("trial {trial}: {why}; given up"));
             return Ok(Some(SearchEvent::Ended { trial, how: Ending::Failed }));
         }

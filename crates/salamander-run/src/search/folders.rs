@@ -13,6 +13,7 @@ use super::KeptSearch;
 use super::end::trial_layout;
 use crate::experiment::{in_file, wrong};
 use crate::program::find_assets;
+use crate::provenance::Provenance;
 use crate::{Error, Program};
 
 /// Puts the folders of trials in order.
@@ -75,6 +76,7 @@ impl<'a> TrialFolders<'a> {
         if !layout.assets().is_dir() {
             find_assets(self.model, &experiment, &self.base_file())?.write(layout.folder())?;
         }
+        Provenance::inherit(self.search, &layout);
         self.set_width(trial.id, width)?;
         let path = layout.experiment();
         // The trial's process writes it once more, and syncs it.

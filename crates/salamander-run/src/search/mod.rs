@@ -32,8 +32,9 @@ use serde_json::{Value as Json, json};
 use crate::experiment::{in_file, wrong};
 use crate::folder::{RunFolder, RunName};
 use crate::program::chosen_seed;
+use crate::provenance::Provenance;
 use crate::same_experiment::first_difference;
-use crate::{Error, Overrides, Program, warm_start};
+use crate::{Error, Overrides, Program, TrainsOn, warm_start};
 
 pub use conduct::{SearchNews, SearchStanding};
 pub use end::SearchEnd;
@@ -62,6 +63,7 @@ pub struct SearchDraft {
     kept: KeptSearch,
     /// The id that it is to have.
     id: Option<String>,
+    on: TrainsOn,
 }
 
 /// A search with its folder.
@@ -71,6 +73,7 @@ pub struct SearchRun {
     path: PathBuf,
     kept: KeptSearch,
     folder: RunFolder,
+    on: TrainsOn,
 }
 
 /// What the folder of a search keeps of how it was begun.
@@ -114,7 +117,8 @@ impl Program {
         let base = absolute.parent().unwrap_or(Path::new("/")).to_path_buf();
         let kept = KeptSearch { base, seed, slots: options.slots, file: read };
         let (path, id) = (file.to_path_buf(), overrides.id.clone());
-        Ok(Some(SearchDraft { program: self.clone(), path, kept, id }))
+        let (program, on) = (self.clone(), TrainsOn::default());
+        Ok(Some(SearchDraft { program, path, kept, id, on }))
     }
 
     /// In what the search of a folder differs from that of a file which has its id, in words: it is gone on with as it
@@ -144,7 +148,7 @@ impl Program {
         let folder = RunFolder::open(folder)?;
         let path = folder.layout().search();
         let kept = KeptSearch::read(&path)?;
-        Ok(SearchRun { program: self.clone(), path, kept, folder })
+        Ok(SearchRun { program: self.clone(), path, kept, folder, on: TrainsOn::default() })
     }
 }
 
@@ -170,9 +174,18 @@ impl SearchDraft {
         self.kept.file.to_yaml()
     }
 
+    /// Trials train there instead of on this machine.
+    pub fn on(mut self, on: TrainsOn) -> Result<Self, Error> {
+        if !on.is_this_machine() {
+            check_elsewhere(&self.kept.file).map_err(|reason| wrong(&self.path, reason))?;
+        }
+        self.on = on;
+        Ok(self)
+    }
+
     /// Makes its folder below `runs`, if the model can be tried with the hyperparameters of the first trial.
     pub fn create(self, runs: &Path) -> Result<SearchRun, Error> {
-        let Self { program, path, mut kept, id } = self;
+        let Self { program, path, mut kept, id, on } = self;
         let weights = warm_start::resolve(kept.file.experiment(), runs);
         if let Some(weights) = weights.map_err(|reason| wrong(&path, reason))? {
             // Every trial begins with them, whatever becomes of the source's name.
@@ -186,14 +199,28 @@ impl SearchDraft {
         let name = RunName::new(&name, id.as_deref())?;
         let folder = RunFolder::create(runs, name, |folder| {
             let layout = RunLayout::new(folder);
-            TrialFolders::new(&program, &path, &kept, &layout)?.try_first()?;
+            if on.is_this_machine() {
+                TrialFolders::new(&program, &path, &kept, &layout)?.try_first()?;
+            }
+            if on.is_this_machine() {
+                let mut experiment = kept.file.experiment().clone();
+                experiment.resolve_paths(&kept.base);
+                Provenance::note(&layout, || Provenance::of(&experiment));
+            }
             kept.write(&layout.search())
         })?;
-        Ok(SearchRun { program, path, kept, folder })
+        Ok(SearchRun { program, path, kept, folder, on })
     }
 }
 
 impl SearchRun {
+    /// Trials train there instead of on this machine.
+    #[must_use]
+    pub fn on(mut self, on: TrainsOn) -> Self {
+        self.on = on;
+        self
+    }
+
     /// The search's folder.
     pub fn layout(&self) -> &RunLayout {
         self.folder.layout()
@@ -254,5 +281,30 @@ fn check_settings(file: &SearchFile) -> Result<(), String> {
              strategy hybrid or ps are not widened: write `strategy: allreduce`, or leave it out"
             .to_string()),
         _ => Ok(()),
+    }
+}
+
+/// What trials need that are jobs of a cluster.
+fn check_elsewhere(file: &SearchFile) -> Result<(), String> {
+    let experiment = file.experiment();
+    let searcher = &experiment.searcher;
+    if experiment.checkpoint_storage.store.is_none() {
+        let reason = "checkpoint_storage.store: a trial of a cluster goes on from an object store, as another job: \
+                      write one, such as s3://bucket/prefix, or --store";
+        return Err(reason.to_string());
+    }
+    let proposes = matches!(
+        searcher.name,
+        SearcherName::Single | SearcherName::Random | SearcherName::Grid | SearcherName::Tpe
+    );
+    if !proposes || !matches!(searcher.scheduler, None | Some(SchedulerName::None)) {
+        let reason = "searcher: trials that are jobs of a cluster go to their end, none pauses at a rung yet: write \
+                      random, grid or tpe with the scheduler none, or search on one machine";
+        return Err(reason.to_string());
+    }
+    match searcher.elastic_trials {
+        true => Err("searcher.elastic_trials: the cluster widens its jobs by itself: leave it out"
+            .to_string()),
+        false => Ok(()),
     }
 }

@@ -15,12 +15,12 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use salamander_core::layout::RunLayout;
-use salamander_master::local::Role;
+use salamander_master::local::LocalRole;
 use salamander_search::TrialId;
 
 use super::trial::{GO_ON, PAUSED};
-use crate::Error;
 use crate::roles::{Duty, Exit, Processes};
+use crate::{Error, TrainsOn};
 
 /// How long trials have to write their checkpoints when the search fails.
 const FAREWELL: Duration = Duration::from_secs(20);
@@ -76,13 +76,14 @@ pub(super) struct TrialProcesses {
     stopped: bool,
     sender: Sender<(u64, ProcessNews)>,
     news: Receiver<(u64, ProcessNews)>,
+    on: TrainsOn,
 }
 
 impl TrialProcesses {
-    pub(super) fn new(slots: u32) -> Self {
+    pub(super) fn new(slots: u32, on: TrainsOn) -> Self {
         let (sender, news) = channel();
         let processes = BTreeMap::new();
-        Self { slots: slots.max(1), processes, started: 0, stopped: false, sender, news }
+        Self { slots: slots.max(1), processes, started: 0, stopped: false, sender, news, on }
     }
 
     pub(super) fn slots(&self) -> u32 {
@@ -122,7 +123,8 @@ impl TrialProcesses {
             process.end();
         }
         let processes = Processes::new(run.folder(), run, self.slots)?;
-        let mut command = processes.command(Role::Worker(0), Duty::Trial);
+        let mut command =
+            processes.command(LocalRole::Worker(0), Duty::Trial { on: self.on.clone() });
         let cannot = || Error::system("cannot start a trial");
         let (line, its) = UnixStream::pair().map_err(cannot())?;
         let heard = line.try_clone().map_err(cannot())?;

@@ -13,7 +13,7 @@ use salamander_core::layout::RunLayout;
 
 use crate::connect::{Scale, scale};
 use crate::roles::{Exit, leave_on_signals};
-use crate::{Error, Overrides, Program};
+use crate::{Error, Overrides, Program, TrainsOn};
 
 /// What a process says on its standard input, a line to its search, when its trial has paused.
 pub(super) const PAUSED: &str = "paused";
@@ -23,8 +23,8 @@ pub(super) const GO_ON: &[u8] = b"go on\n";
 /// How often a wish to leave, or another width, is looked for.
 const LOOK: Duration = Duration::from_millis(50);
 
-pub(crate) fn trial(program: &Program, run: &RunLayout) -> Result<Exit, Error> {
-    let exit = match train_on(program, run) {
+pub(crate) fn trial(program: &Program, run: &RunLayout, on: &TrainsOn) -> Result<Exit, Error> {
+    let exit = match train_on(program, run, on) {
         Err(error) if error.refuses_hparams() => (error, Exit::Refused),
         Err(error) if is_of_the_system(&error) => (error, Exit::SystemFailed),
         other => return other,
@@ -35,13 +35,13 @@ pub(crate) fn trial(program: &Program, run: &RunLayout) -> Result<Exit, Error> {
 }
 
 /// Trains from pause to pause.
-fn train_on(program: &Program, layout: &RunLayout) -> Result<Exit, Error> {
+fn train_on(program: &Program, layout: &RunLayout, on: &TrainsOn) -> Result<Exit, Error> {
     let leave = leave_on_signals()?;
     let line = rustix::io::fcntl_dupfd_cloexec(std::io::stdin(), 0).map(UnixStream::from);
     let mut line =
         line.map(BufReader::new).map_err(|errno| Error::system("no line")(errno.into()))?;
     loop {
-        let exit = train(program, layout, &leave)?;
+        let exit = train(program, layout, on, &leave)?;
         if exit != Exit::Done || !may_go_on(&mut line) {
             return Ok(exit);
         }
@@ -58,11 +58,17 @@ fn may_go_on(line: &mut BufReader<UnixStream>) -> bool {
     told.is_ok() && line.read_until(b'\n', &mut word).is_ok() && word == GO_ON
 }
 
-fn train(program: &Program, layout: &RunLayout, leave: &Arc<AtomicBool>) -> Result<Exit, Error> {
+fn train(
+    program: &Program,
+    layout: &RunLayout,
+    on: &TrainsOn,
+    leave: &Arc<AtomicBool>,
+) -> Result<Exit, Error> {
     let folder = layout.folder().to_string_lossy().into_owned();
     let note = &mut |note: String| tracing::info!("{note}");
     let draft = program.resume(&folder, &Overrides::default(), layout.folder(), note)?;
-    let elastic = draft.experiment().strategy == Strategy::Allreduce;
+    let draft = draft.on(on.clone());
+    let elastic = on.is_this_machine() && draft.experiment().strategy == Strategy::Allreduce;
     let mut width = draft.experiment().workers.max;
     let run = draft.start()?;
     while !run.is_over() {

@@ -85,7 +85,7 @@ impl Model for AskedModel {
 }
 
 fn decoded(examples: Examples) -> Decoded {
-    Decoded { rows: examples.records(), value: Box::new(examples) }
+    Decoded { rows: examples.records(), tokens: examples.tokens(), value: Box::new(examples) }
 }
 
 /// The example's own decoder.
@@ -108,7 +108,7 @@ impl Decoder for AskedDecoder {
     }
 }
 
-/// A tensor for each column.
+/// A tensor for each column; one that several fields are read from is needed if one of them needs it.
 fn inputs(specs: &[InputSpec]) -> Vec<TensorInfo> {
     let of = |spec: &InputSpec| {
         let datatype = DataType::parse(spec.datatype).unwrap_or(DataType::Bytes);
@@ -121,7 +121,14 @@ fn inputs(specs: &[InputSpec]) -> Vec<TensorInfo> {
         };
         spec.columns.iter().map(info).collect::<Vec<_>>()
     };
-    specs.iter().flat_map(of).collect()
+    let mut all: Vec<TensorInfo> = Vec::new();
+    for input in specs.iter().flat_map(of) {
+        match all.iter_mut().find(|other| other.name == input.name) {
+            Some(other) => other.optional &= input.optional,
+            None => all.push(input),
+        }
+    }
+    all
 }
 
 /// A record of zeros and empty texts.
@@ -138,4 +145,24 @@ fn zeros(specs: &[InputSpec]) -> Row<'static> {
         spec.columns.iter().map(move |column| (Cow::Borrowed(*column), value(spec)))
     });
     Row::new(columns.collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_column_of_two_fields_is_one_input() {
+        let spec = |field, optional| InputSpec {
+            field,
+            columns: &["a", "b"],
+            datatype: "FP32",
+            shape: &[2],
+            ragged: false,
+            optional,
+        };
+        let found = inputs(&[spec("counts", true), spec("groups", false)]);
+        let names: Vec<&str> = found.iter().map(|input| input.name.as_str()).collect();
+        assert_eq!((names, found[0].optional), (vec!["a", "b"], false));
+    }
 }

@@ -21,7 +21,7 @@ use salamander_train::checkpoint::Which;
 use salamander_train::model::Models;
 
 pub use salamander_serve::server::{TlsConfig, tls};
-pub use salamander_serve::{Batching, ServerOptions, Token};
+pub use salamander_serve::{Batching, ServerOptions, ServingToken};
 
 use crate::{Error, Program};
 use source::{CheckpointSource, Computing};

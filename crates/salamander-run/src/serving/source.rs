@@ -8,7 +8,7 @@ use std::time::UNIX_EPOCH;
 
 use salamander_core::layout::{ExportLayout, RunLayout};
 use salamander_serve::{Loaded, Source};
-use salamander_train::checkpoint::{Store, Which};
+use salamander_train::checkpoint::{CheckpointStore, Which};
 use salamander_train::inference::use_int8;
 use salamander_train::model::Models;
 use salamander_train::threads;
@@ -120,12 +120,12 @@ fn newest_in(folder: &Path, checkpoint: &Which) -> Result<String, Error> {
     }
     let id = match checkpoint {
         Which::Id(id) => return Ok(id.clone()),
-        Which::Best => Store::best(&checkpoints)?,
+        Which::Best => CheckpointStore::best(&checkpoints)?,
         Which::Latest => None,
     };
     let newest = match id {
         Some(best) => Some(best),
-        None => Store::list(&checkpoints)?.pop(),
+        None => CheckpointStore::list(&checkpoints)?.pop(),
     };
     let none = || Error::Invalid(format!("{} has no checkpoint", checkpoints.display()));
     newest.map(|manifest| manifest.id).ok_or_else(none)

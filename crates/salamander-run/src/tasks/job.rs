@@ -102,12 +102,12 @@ fn fingerprint(dataset: &Dataset) -> u64 {
 }
 
 /// Named by the lease too: who has lost a task cannot spoil the file of who got it.
-pub(super) fn part_name(task: u64, fence: u64) -> String {
+pub(crate) fn part_name(task: u64, fence: u64) -> String {
     format!("task-{task:06}-{fence}.jsonl")
 }
 
 /// The folder of the parts; removed at the end.
-pub(super) struct Scratch {
+pub(crate) struct Scratch {
     layout: RunLayout,
     /// Held, not read: a folder whose lock is free was left by a process that was killed.
     _lock: File,
@@ -115,7 +115,7 @@ pub(super) struct Scratch {
 
 impl Scratch {
     /// Makes a folder within a run's, and removes what others have left there.
-    pub(super) fn create(folder: &Path) -> Result<Self, Error> {
+    pub(crate) fn create(folder: &Path) -> Result<Self, Error> {
         remove_abandoned(folder);
         let name = format!("{PREFIX}{:.8}", Token::random()?.to_hex());
         // Locked before it has the name that others look for.
@@ -129,7 +129,7 @@ impl Scratch {
         Ok(Self { layout, _lock: lock })
     }
 
-    pub(super) fn layout(&self) -> &RunLayout {
+    pub(crate) fn layout(&self) -> &RunLayout {
         &self.layout
     }
 }

@@ -1,5 +1,5 @@
-//! A worker of an evaluation or a prediction: loads the model once and does tasks as long as there are any. Each part
-//! is in its file before it is reported.
+//! A worker of shared work: makes ready once and does tasks as long as there are any. Each part is in its file before
+//! it is reported.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -32,6 +32,16 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// How long to wait for the end once there is nothing left to do.
 const FAREWELL: Duration = Duration::from_secs(5);
 
+/// What a worker of any job is started with.
+pub(crate) struct TaskService<'a> {
+    pub(crate) scratch: &'a RunLayout,
+    pub(crate) master: &'a str,
+    pub(crate) slot: u32,
+    /// What all workers must see.
+    pub(crate) records: u64,
+    pub(crate) fingerprint: u64,
+}
+
 /// Runs to the end of the job. A signal may end this process at any moment: there is nothing to save.
 pub(crate) fn run(
     scratch: &RunLayout,
@@ -40,26 +50,44 @@ pub(crate) fn run(
     models: &Models,
 ) -> Result<Exit, Error> {
     let job = TaskJob::read(scratch)?;
-    let options = SessionOptions::of(master, &keys(scratch)?);
-    let registration = Registration {
-        id: fresh_id()?,
-        endpoint: String::new(),
-        slot,
-        process: std::process::id(),
-        role: Role::Tasks(TrainedOn {
-            records: job.records,
-            fingerprint: job.fingerprint,
-            ..TrainedOn::default()
-        }),
-    };
-    let mut session = NonMember::open(&options, registration, Cancel::new())?;
-    let worked = work(&job, scratch, slot, models, &mut session);
-    match (session.end(), worked) {
-        (Some(_), _) | (None, Ok(())) => Ok(Exit::Done),
-        (None, Err(error)) => {
-            // No other worker can do better: the job ends with these words.
-            session.failed(error.to_string());
-            Err(error)
+    let (records, fingerprint) = (job.records, job.fingerprint);
+    let serving = TaskService { scratch, master, slot, records, fingerprint };
+    serving.run(
+        || TaskWorker::load(&job, scratch, slot, models),
+        |worker, session, task| {
+            worker.do_task(session, task.range.clone(), part_name(task.id, task.fence))
+        },
+    )
+}
+
+impl TaskService<'_> {
+    /// Makes what tasks are done with, and does them as long as there are any.
+    pub(crate) fn run<W>(
+        &self,
+        prepare: impl FnOnce() -> Result<W, Error>,
+        do_task: impl FnMut(&W, &NonMember, &Task) -> Result<TaskResult, Error>,
+    ) -> Result<Exit, Error> {
+        let options = SessionOptions::of(self.master, &keys(self.scratch)?);
+        let registration = Registration {
+            id: fresh_id()?,
+            endpoint: String::new(),
+            slot: self.slot,
+            process: std::process::id(),
+            role: Role::Tasks(TrainedOn {
+                records: self.records,
+                fingerprint: self.fingerprint,
+                ..TrainedOn::default()
+            }),
+        };
+        let mut session = NonMember::open(&options, registration, Cancel::new())?;
+        let worked = prepare().and_then(|worker| work(&worker, &mut session, do_task));
+        match (session.end(), worked) {
+            (Some(_), _) | (None, Ok(())) => Ok(Exit::Done),
+            (None, Err(error)) => {
+                // No other worker can do better: the job ends with these words.
+                session.failed(error.to_string());
+                Err(error)
+            }
         }
     }
 }
@@ -75,26 +103,17 @@ fn call<T>(
     })
 }
 
-fn work(
-    job: &TaskJob,
-    scratch: &RunLayout,
-    slot: u32,
-    models: &Models,
+fn work<W>(
+    worker: &W,
     session: &mut NonMember,
+    mut do_task: impl FnMut(&W, &NonMember, &Task) -> Result<TaskResult, Error>,
 ) -> Result<(), Error> {
-    let checkpoint = Which::Id(job.checkpoint.clone());
-    let found = TrainedFiles::open(&job.folder, &checkpoint, &job.device, slot)?;
-    let model = models.find(found.experiment.model())?.load(found.trained())?;
-    let dataset = job.files.open(&found.experiment)?;
-    job.check(&dataset)?;
-    let over = job.work.over(&found.experiment);
-    let worker = TaskWorker { job, scratch, model, dataset, over };
     while session.end().is_none() {
         match call(session, |admin, id| admin.lease(id))? {
             Lease::Leased(leased) => {
                 let Task { id: task, fence, range: ref records, .. } = leased;
                 tracing::info!(task, fence, ?records, "begins");
-                let finished = worker.do_task(session, records.clone(), part_name(task, fence))?;
+                let finished = do_task(worker, session, &leased)?;
                 let result = || Ok(finished.clone());
                 let counted = call(session, |admin, id| admin.finish(id, &leased, result()))?;
                 tracing::info!(task, fence, counted, skipped = finished.skipped, "done");
@@ -116,7 +135,22 @@ struct TaskWorker<'a> {
     over: Over,
 }
 
-impl TaskWorker<'_> {
+impl<'a> TaskWorker<'a> {
+    fn load(
+        job: &'a TaskJob,
+        scratch: &'a RunLayout,
+        slot: u32,
+        models: &Models,
+    ) -> Result<Self, Error> {
+        let checkpoint = Which::Id(job.checkpoint.clone());
+        let found = TrainedFiles::open(&job.folder, &checkpoint, &job.device, slot)?;
+        let model = models.find(found.experiment.model())?.load(found.trained())?;
+        let dataset = job.files.open(&found.experiment)?;
+        job.check(&dataset)?;
+        let over = job.work.over(&found.experiment);
+        Ok(TaskWorker { job, scratch, model, dataset, over })
+    }
+
     fn do_task(
         &self,
         session: &NonMember,

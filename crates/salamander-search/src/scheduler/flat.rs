@@ -7,7 +7,7 @@ use crate::{Ending, TrialId};
 
 /// All trials go to the end.
 #[derive(Clone, Debug)]
-pub(crate) struct Flat {
+pub(crate) struct FlatScheduler {
     length: u64,
     trials: TrialCount,
 }
@@ -59,13 +59,13 @@ impl TrialCount {
     }
 }
 
-impl Flat {
+impl FlatScheduler {
     pub(crate) fn new(length: u64, trials: TrialCount) -> Self {
         Self { length, trials }
     }
 }
 
-impl Scheduler for Flat {
+impl Scheduler for FlatScheduler {
     fn begin(&mut self) -> Vec<usize> {
         vec![0; self.trials.first() as usize]
     }

@@ -15,7 +15,7 @@ use crate::{Ending, TrialId};
 
 pub use brackets::Bracket;
 pub(crate) use brackets::{Adaptive, Brackets, brackets, default_rungs};
-pub(crate) use flat::{Flat, TrialCount};
+pub(crate) use flat::{FlatScheduler, TrialCount};
 pub(crate) use halving::rung_lengths;
 pub(crate) use median::Median;
 pub use median::MedianRule;

@@ -33,11 +33,11 @@ pub(crate) struct Population {
     /// The length of the next meeting.
     meeting: u64,
     /// What each has measured for it; `None`: not there yet.
-    members: BTreeMap<TrialId, Option<Standing>>,
+    members: BTreeMap<TrialId, Option<MemberStanding>>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Standing {
+struct MemberStanding {
     score: f64,
     failed: bool,
 }
@@ -47,7 +47,7 @@ impl Population {
         Self { rule, meeting: rule.interval.min(rule.length), members: BTreeMap::new() }
     }
 
-    fn arrive(&mut self, trial: TrialId, standing: Standing) -> Vec<Decision> {
+    fn arrive(&mut self, trial: TrialId, standing: MemberStanding) -> Vec<Decision> {
         self.members.insert(trial, Some(standing));
         let missing = self.members.values().filter(|standing| standing.is_none()).count();
         if missing > 0 || (self.members.len() as u64) < self.rule.size {
@@ -124,7 +124,7 @@ impl Scheduler for Population {
     fn report(&mut self, trial: TrialId, length: u64, score: f64) -> Vec<Decision> {
         match length < self.meeting {
             true => Vec::new(),
-            false => self.arrive(trial, Standing { score, failed: false }),
+            false => self.arrive(trial, MemberStanding { score, failed: false }),
         }
     }
 
@@ -135,7 +135,7 @@ impl Scheduler for Population {
                 vec![Decision::New { bracket: 0 }]
             }
             Ending::Completed | Ending::Failed => {
-                self.arrive(trial, Standing { score: f64::MAX, failed: true })
+                self.arrive(trial, MemberStanding { score: f64::MAX, failed: true })
             }
         }
     }

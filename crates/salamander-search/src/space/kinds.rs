@@ -9,108 +9,52 @@ use super::numbers::{Grain, NumberRange, RangeScale};
 pub(crate) struct DistributionKind {
     pub(crate) name: &'static str,
     arguments: &'static [&'static str],
-    make: fn(&Arguments<'_>) -> Result<Distribution, Error>,
+    make: Make,
+}
+
+type Make = fn(&Arguments<'_>) -> Result<Distribution, Error>;
+
+const fn kind(
+    name: &'static str,
+    arguments: &'static [&'static str],
+    make: Make,
+) -> DistributionKind {
+    DistributionKind { name, arguments, make }
 }
 
 /// Determined's, which are written `{type: NAME, ..}`.
 pub(crate) const DETERMINED: [DistributionKind; 4] = [
-    DistributionKind {
-        name: "int",
-        arguments: &["minval", "maxval", "count"],
-        make: determined_int,
-    },
-    DistributionKind {
-        name: "double",
-        arguments: &["minval", "maxval", "count"],
-        make: determined_double,
-    },
-    DistributionKind {
-        name: "log",
-        arguments: &["minval", "maxval", "count", "base"],
-        make: determined_log,
-    },
-    DistributionKind { name: "categorical", arguments: &["vals"], make: |all| all.choice("vals") },
+    kind("int", &["minval", "maxval", "count"], determined_int),
+    kind("double", &["minval", "maxval", "count"], determined_double),
+    kind("log", &["minval", "maxval", "count", "base"], determined_log),
+    kind("categorical", &["vals"], |all| all.choice("vals")),
 ];
 
 /// Ray Tune's and Optuna's, which are written `{NAME: {..}}`, `{NAME: [..]}` or `{type: NAME, ..}`.
 pub(crate) const OTHERS: [DistributionKind; 20] = [
-    DistributionKind {
-        name: "choice",
-        arguments: &["categories"],
-        make: |all| all.choice("categories"),
-    },
-    DistributionKind {
-        name: "grid_search",
-        arguments: &["values"],
-        make: |all| all.choice("values"),
-    },
-    DistributionKind { name: "uniform", arguments: &["lower", "upper", "count"], make: uniform },
-    DistributionKind { name: "quniform", arguments: &["lower", "upper", "q"], make: uniform },
-    DistributionKind {
-        name: "loguniform",
-        arguments: &["lower", "upper", "base", "count"],
-        make: |all| ray(all, RangeScale::Log, false),
-    },
-    DistributionKind {
-        name: "qloguniform",
-        arguments: &["lower", "upper", "q", "base"],
-        make: |all| ray(all, RangeScale::Log, false),
-    },
-    DistributionKind {
-        name: "randint",
-        arguments: &["lower", "upper", "count"],
-        make: |all| ray(all, RangeScale::Linear, true),
-    },
-    DistributionKind {
-        name: "qrandint",
-        arguments: &["lower", "upper", "q"],
-        make: |all| ray(all, RangeScale::Linear, true),
-    },
-    DistributionKind {
-        name: "lograndint",
-        arguments: &["lower", "upper", "base", "count"],
-        make: |all| ray(all, RangeScale::Log, true),
-    },
-    DistributionKind {
-        name: "qlograndint",
-        arguments: &["lower", "upper", "q", "base"],
-        make: |all| ray(all, RangeScale::Log, true),
-    },
-    DistributionKind { name: "randn", arguments: &["mean", "sd"], make: normal },
-    DistributionKind { name: "qrandn", arguments: &["mean", "sd", "q"], make: normal },
-    DistributionKind {
-        name: "suggest_float",
-        arguments: &["low", "high", "step", "log"],
-        make: optuna_float,
-    },
-    DistributionKind {
-        name: "float",
-        arguments: &["low", "high", "step", "log"],
-        make: optuna_float,
-    },
-    DistributionKind { name: "suggest_uniform", arguments: &["low", "high"], make: optuna_float },
-    DistributionKind {
-        name: "suggest_loguniform",
-        arguments: &["low", "high"],
-        make: |all| all.optuna(true, false),
-    },
-    DistributionKind {
-        name: "suggest_discrete_uniform",
-        arguments: &["low", "high", "q"],
-        make: optuna_float,
-    },
-    DistributionKind {
-        name: "suggest_int",
-        arguments: &["low", "high", "step", "log"],
-        make: optuna_int,
-    },
-    DistributionKind {
-        name: "suggest_categorical",
-        arguments: &["choices"],
-        make: |all| all.choice("choices"),
-    },
+    kind("choice", &["categories"], |all| all.choice("categories")),
+    kind("grid_search", &["values"], |all| all.choice("values")),
+    kind("uniform", &["lower", "upper", "count"], uniform),
+    kind("quniform", &["lower", "upper", "q"], uniform),
+    kind("loguniform", &["lower", "upper", "base", "count"], |all| {
+        ray(all, RangeScale::Log, false)
+    }),
+    kind("qloguniform", &["lower", "upper", "q", "base"], |all| ray(all, RangeScale::Log, false)),
+    kind("randint", &["lower", "upper", "count"], |all| ray(all, RangeScale::Linear, true)),
+    kind("qrandint", &["lower", "upper", "q"], |all| ray(all, RangeScale::Linear, true)),
+    kind("lograndint", &["lower", "upper", "base", "count"], |all| ray(all, RangeScale::Log, true)),
+    kind("qlograndint", &["lower", "upper", "q", "base"], |all| ray(all, RangeScale::Log, true)),
+    kind("randn", &["mean", "sd"], normal),
+    kind("qrandn", &["mean", "sd", "q"], normal),
+    kind("suggest_float", &["low", "high", "step", "log"], optuna_float),
+    kind("float", &["low", "high", "step", "log"], optuna_float),
+    kind("suggest_uniform", &["low", "high"], optuna_float),
+    kind("suggest_loguniform", &["low", "high"], |all| all.optuna(true, false)),
+    kind("suggest_discrete_uniform", &["low", "high", "q"], optuna_float),
+    kind("suggest_int", &["low", "high", "step", "log"], optuna_int),
+    kind("suggest_categorical", &["choices"], |all| all.choice("choices")),
     // Optuna's own `int`; Determined's has a `type`.
-    DistributionKind { name: "int", arguments: &["low", "high", "step", "log"], make: optuna_int },
+    kind("int", &["low", "high", "step", "log"], optuna_int),
 ];
 
 impl DistributionKind {

@@ -1,6 +1,7 @@
 //! A client of any server of the Open Inference Protocol, for programs without async: one connection, one question at a
 //! time.
 
+mod secure;
 mod tensors;
 
 use std::time::Duration;
@@ -15,6 +16,25 @@ use salamander_data::Row;
 use serde_json::Value as Json;
 use tokio::net::TcpStream;
 use tokio::runtime::Runtime;
+use tokio::time::timeout;
+
+use secure::{ClientTransport, Secure};
+
+/// How long a connection may take to be made.
+const CONNECT: Duration = Duration::from_secs(10);
+/// How long an answer may take: a server that says nothing for longer is asked again.
+const ANSWER: Duration = Duration::from_secs(300);
+
+/// Who asks, and whom a client trusts.
+#[derive(Clone, Debug, Default)]
+pub struct ClientOptions {
+    /// What the server wants as a bearer token.
+    pub token: Option<String>,
+    /// Certificates, as PEM, that the server's has to be signed by; those that the system trusts when absent.
+    pub authorities: Option<Vec<u8>>,
+    /// The name in the server's certificate; that of its address when absent.
+    pub server_name: Option<String>,
+}
 
 /// Why a question has no answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -37,6 +57,8 @@ pub struct Client {
     runtime: Runtime,
     /// Host and port.
     authority: String,
+    /// For `https`.
+    secure: Option<Secure>,
     /// The path before the protocol's own.
     prefix: String,
     model: String,
@@ -46,26 +68,32 @@ pub struct Client {
 }
 
 impl Client {
-    /// For a model at `http://HOST:PORT[/PREFIX]`; nothing is asked yet.
-    pub fn new(url: &str, model: &str, token: Option<String>) -> Result<Self, String> {
-        let rest = url.strip_prefix("http://").unwrap_or(url);
+    /// For a model at `http[s]://HOST:PORT[/PREFIX]`; nothing is asked yet.
+    pub fn new(url: &str, model: &str, options: &ClientOptions) -> Result<Self, String> {
+        let (rest, usual_port) = match url.strip_prefix("https://") {
+            Some(rest) => (rest, 443),
+            None => (url.strip_prefix("http://").unwrap_or(url), 80),
+        };
         if rest.contains("://") {
-            return Err(format!("{url}: write http://HOST:PORT"));
+            return Err(format!("{url}: write http://HOST:PORT or https://HOST:PORT"));
         }
         let (authority, prefix) = rest.split_once('/').unwrap_or((rest, ""));
-        let authority = match authority.contains(':') {
-            true => authority.to_string(),
-            false => format!("{authority}:80"),
+        let (host, port) = authority.rsplit_once(':').unwrap_or((authority, ""));
+        let authority = match port.is_empty() {
+            true => format!("{host}:{usual_port}"),
+            false => authority.to_string(),
         };
+        let secure = (usual_port == 443).then(|| Secure::new(host, options)).transpose()?;
         let prefix = prefix.trim_end_matches('/');
         let prefix = if prefix.is_empty() { String::new() } else { format!("/{prefix}") };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         Ok(Self {
             runtime: runtime.map_err(|error| error.to_string())?,
             authority,
+            secure,
             prefix,
             model: model.to_string(),
-            token,
+            token: options.token.clone(),
             connection: None,
             inputs: Vec::new(),
         })
@@ -99,7 +127,7 @@ impl Client {
         body: Bytes,
         json_bytes: Option<usize>,
     ) -> Result<Json, ClientError> {
-        let Self { runtime, connection, authority, prefix, token, .. } = self;
+        let Self { runtime, connection, authority, secure, prefix, token, .. } = self;
         let mut request = Request::builder()
             .method(method)
             .uri(format!("{prefix}{path}"))
@@ -113,7 +141,16 @@ impl Client {
         }
         let request = request.body(Full::new(body));
         let request = request.map_err(|error| ClientError::Refused(error.to_string()))?;
-        let called = runtime.block_on(call(connection, authority, request));
+        let called = runtime.block_on(async {
+            if connection.as_ref().is_none_or(SendRequest::is_closed) {
+                let made = timeout(CONNECT, connect(authority, secure.as_ref())).await;
+                let slow = |_| later(format!("{authority}: no connection after {CONNECT:?}"));
+                *connection = Some(made.map_err(slow)??);
+            }
+            let Some(sender) = connection else { return Err(later("not connected")) };
+            let slow = |_| later(format!("{authority}: no answer after {ANSWER:?}"));
+            timeout(ANSWER, call(sender, request)).await.map_err(slow)?
+        });
         if matches!(called, Err(ClientError::Later { .. })) {
             self.connection = None;
         }
@@ -135,21 +172,27 @@ fn later(reason: impl ToString) -> ClientError {
     ClientError::Later { reason: reason.to_string(), after: None }
 }
 
-async fn call(
-    connection: &mut Option<SendRequest<Full<Bytes>>>,
+async fn connect(
     authority: &str,
+    secure: Option<&Secure>,
+) -> Result<SendRequest<Full<Bytes>>, ClientError> {
+    let stream = TcpStream::connect(authority).await;
+    let stream = stream.map_err(|error| later(format!("{authority}: {error}")))?;
+    let _ = stream.set_nodelay(true);
+    let stream: Box<dyn ClientTransport> = match secure {
+        Some(secure) => secure.wrap(stream, authority).await?,
+        None => Box::new(stream),
+    };
+    let (sender, driver) = handshake(TokioIo::new(stream)).await.map_err(later)?;
+    // It ends with the connection, which this thread's runtime drives while it asks.
+    tokio::spawn(driver);
+    Ok(sender)
+}
+
+async fn call(
+    sender: &mut SendRequest<Full<Bytes>>,
     request: Request<Full<Bytes>>,
 ) -> Result<Json, ClientError> {
-    if connection.as_ref().is_none_or(SendRequest::is_closed) {
-        let stream = TcpStream::connect(authority).await;
-        let stream = stream.map_err(|error| later(format!("{authority}: {error}")))?;
-        let _ = stream.set_nodelay(true);
-        let (sender, driver) = handshake(TokioIo::new(stream)).await.map_err(later)?;
-        // It ends with the connection, which this thread's runtime drives while it asks.
-        tokio::spawn(driver);
-        *connection = Some(sender);
-    }
-    let Some(sender) = connection else { return Err(later("not connected")) };
     sender.ready().await.map_err(later)?;
     let answer = sender.send_request(request).await.map_err(later)?;
     let (parts, body) = answer.into_parts();

@@ -41,12 +41,13 @@ impl MetricConstructor<Histogram> for Buckets {
 type Histograms = Family<ModelLabel, Histogram, Buckets>;
 
 /// The metrics of all models.
-pub(crate) struct Metrics {
+pub(crate) struct ServingMetrics {
     registry: Registry,
     requests: Family<OutcomeLabels, Counter>,
     loads: Family<OutcomeLabels, Counter>,
     records: Family<ModelLabel, Counter>,
     whole: Histograms,
+    decoded: Histograms,
     queued: Histograms,
     computed: Histograms,
     rows: Histograms,
@@ -62,7 +63,7 @@ pub(crate) struct VersionNow {
 
 /// What became of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Outcome {
+pub(crate) enum RequestOutcome {
     Answered,
     Failed,
     Refused,
@@ -76,12 +77,13 @@ pub(crate) struct ModelMetrics {
     outcomes: [Counter; 5],
     records: Counter,
     whole: Histogram,
+    decoded: Histogram,
     queued: Histogram,
     computed: Histogram,
     rows: Histogram,
 }
 
-impl Metrics {
+impl ServingMetrics {
     pub(crate) fn new() -> Self {
         let times = || Histograms::new_with_constructor(Buckets::Seconds);
         let mut metrics = Self {
@@ -90,6 +92,7 @@ impl Metrics {
             loads: Family::default(),
             records: Family::default(),
             whole: times(),
+            decoded: times(),
             queued: times(),
             computed: times(),
             rows: Histograms::new_with_constructor(Buckets::Rows),
@@ -100,6 +103,7 @@ impl Metrics {
         to.register("records", "Records that were answered", metrics.records.clone());
         let (whole, queued) = (metrics.whole.clone(), metrics.queued.clone());
         to.register("request_seconds", "From a request's records to its answer", whole);
+        to.register("decode_seconds", "Making a model's input of records", metrics.decoded.clone());
         to.register("queue_seconds", "Waiting for the model", queued);
         to.register("compute_seconds", "Computing a batch", metrics.computed.clone());
         to.register("batch_rows", "Records that were computed together", metrics.rows.clone());
@@ -116,6 +120,7 @@ impl Metrics {
             outcomes: ["answered", "failed", "refused", "late", "cancelled"].map(outcome),
             records: self.records.get_or_create(&label).clone(),
             whole: self.whole.get_or_create(&label).clone(),
+            decoded: self.decoded.get_or_create(&label).clone(),
             queued: self.queued.get_or_create(&label).clone(),
             computed: self.computed.get_or_create(&label).clone(),
             rows: self.rows.get_or_create(&label).clone(),
@@ -168,15 +173,19 @@ impl Metrics {
 }
 
 impl ModelMetrics {
-    pub(crate) fn count(&self, outcome: Outcome, requests: usize) {
+    pub(crate) fn count(&self, outcome: RequestOutcome, requests: usize) {
         self.outcomes[outcome as usize].inc_by(requests as u64);
     }
 
     pub(crate) fn answered(&self, rows: usize, whole: Duration, queued: Duration) {
-        self.count(Outcome::Answered, 1);
+        self.count(RequestOutcome::Answered, 1);
         self.records.inc_by(rows as u64);
         self.whole.observe(whole.as_secs_f64());
         self.queued.observe(queued.as_secs_f64());
+    }
+
+    pub(crate) fn decoded(&self, time: Duration) {
+        self.decoded.observe(time.as_secs_f64());
     }
 
     pub(crate) fn computed(&self, rows: usize, time: Duration) {
@@ -191,10 +200,10 @@ mod tests {
 
     #[test]
     fn a_page_has_what_was_counted_and_what_is_now() {
-        let metrics = Metrics::new();
+        let metrics = ServingMetrics::new();
         let own = metrics.of("m");
         own.answered(3, Duration::from_millis(2), Duration::ZERO);
-        own.count(Outcome::Refused, 2);
+        own.count(RequestOutcome::Refused, 2);
         own.computed(3, Duration::from_millis(1));
         metrics.loaded("m", true);
         let (model, version) = ("m".to_string(), Some("step-1".to_string()));

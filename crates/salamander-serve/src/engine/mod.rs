@@ -11,5 +11,5 @@ pub use owner::Batching;
 pub(crate) use owner::{Answer, LoadedParts, Owner};
 pub(crate) use registry::ModelStatus;
 pub use registry::{InferRequest, InferResponse, Registry};
-pub(crate) use served::Version;
-pub(crate) use statistics::{Statistics, StatisticsNow, SumNow};
+pub(crate) use served::ServedVersion;
+pub(crate) use statistics::{RequestTimes, Statistics, StatisticsNow, SumNow};

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
 use super::statistics::Statistics;
-use super::waiting::{Most, Taken, Waiting};
+use super::waiting::{BatchSize, Most, Taken, Waiting};
 use crate::model::{Decoded, Decoder, Failed, Loaded, Model, Source};
 use crate::refusal::Refusal;
 use crate::tensor::Tensor;
@@ -18,6 +18,8 @@ use crate::tensor::Tensor;
 pub struct Batching {
     /// The most rows of a batch.
     pub rows: usize,
+    /// The most tokens of a batch, for models of texts; a single request may have more.
+    pub tokens: usize,
     /// How long a batch waits for more; not at all by default.
     pub delay: Duration,
     /// The most requests that wait.
@@ -30,7 +32,20 @@ pub struct Batching {
 
 impl Default for Batching {
     fn default() -> Self {
-        Self { rows: 64, delay: Duration::ZERO, queue: 256, queue_rows: 4096, timeout: None }
+        Self {
+            rows: 64,
+            tokens: 4096,
+            delay: Duration::ZERO,
+            queue: 256,
+            queue_rows: 4096,
+            timeout: None,
+        }
+    }
+}
+
+impl Batching {
+    fn most(&self) -> BatchSize {
+        BatchSize { rows: self.rows, tokens: self.tokens }
     }
 }
 
@@ -40,30 +55,32 @@ pub(crate) struct Answer {
     pub(crate) outputs: Vec<Tensor>,
     /// How long the request waited.
     pub(crate) queued: Duration,
+    /// How long its batch was computed.
+    pub(crate) computed: Duration,
 }
 
 type Reply = Result<Answer, Refusal>;
 
-struct Job {
+struct InferenceJob {
     input: Decoded,
     since: Instant,
     reply: oneshot::Sender<Reply>,
 }
 
-struct State {
-    waiting: Waiting<Job>,
+struct OwnerQueue {
+    waiting: Waiting<InferenceJob>,
     closing: bool,
 }
 
-struct Shared {
-    state: Mutex<State>,
+struct OwnerShared {
+    state: Mutex<OwnerQueue>,
     wake: Condvar,
     batching: Batching,
     statistics: Arc<Statistics>,
 }
 
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
+impl OwnerShared {
+    fn lock(&self) -> MutexGuard<'_, OwnerQueue> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -76,7 +93,7 @@ pub(crate) struct LoadedParts {
 
 /// A thread with a model. It ends when this is dropped and nothing waits any more.
 pub(crate) struct Owner {
-    shared: Arc<Shared>,
+    shared: Arc<OwnerShared>,
 }
 
 impl Owner {
@@ -88,8 +105,8 @@ impl Owner {
         statistics: Arc<Statistics>,
     ) -> Result<(Self, LoadedParts), String> {
         let most = Most { requests: batching.queue, rows: batching.queue_rows };
-        let state = Mutex::new(State { waiting: Waiting::new(most), closing: false });
-        let shared = Arc::new(Shared { state, wake: Condvar::new(), batching, statistics });
+        let state = Mutex::new(OwnerQueue { waiting: Waiting::new(most), closing: false });
+        let shared = Arc::new(OwnerShared { state, wake: Condvar::new(), batching, statistics });
         let (ready, loaded) = sync_channel(1);
         let (own, wanted) = (Arc::clone(&shared), version.to_string());
         let thread = std::thread::Builder::new().name(format!("model-{version}"));
@@ -107,22 +124,32 @@ impl Owner {
         deadline: Option<Instant>,
     ) -> Result<oneshot::Receiver<Reply>, Refusal> {
         let (reply, answer) = oneshot::channel();
-        let rows = input.rows;
-        let job = Job { input, since: Instant::now(), reply };
+        let size = BatchSize { rows: input.rows, tokens: input.tokens };
+        let job = InferenceJob { input, since: Instant::now(), reply };
         let mut state = self.shared.lock();
-        if state.waiting.push(job, rows, deadline).is_err() {
-            let waiting = state.waiting.len();
-            return Err(Refusal::Busy(format!("{waiting} requests wait already: try again")));
+        if state.waiting.push(job, size, deadline).is_err() {
+            return Err(busy(&state));
         }
         drop(state);
         self.shared.wake.notify_one();
         Ok(answer)
     }
 
+    /// Refuses where too many wait already, before anything is made of a request: to refuse must cost less than to
+    /// answer.
+    pub(crate) fn check_room(&self) -> Result<(), Refusal> {
+        let state = self.shared.lock();
+        if state.waiting.is_full() { Err(busy(&state)) } else { Ok(()) }
+    }
+
     /// Requests that wait.
     pub(crate) fn waiting(&self) -> usize {
         self.shared.lock().waiting.len()
     }
+}
+
+fn busy(state: &OwnerQueue) -> Refusal {
+    Refusal::Busy(format!("{} requests wait already: try again", state.waiting.len()))
 }
 
 impl Drop for Owner {
@@ -135,7 +162,7 @@ impl Drop for Owner {
 fn own_model(
     source: &dyn Source,
     version: &str,
-    shared: &Shared,
+    shared: &OwnerShared,
     ready: SyncSender<Result<LoadedParts, String>>,
 ) {
     let mut model = match source.load(version) {
@@ -160,7 +187,7 @@ fn own_model(
 }
 
 /// Waits for requests; nothing when there will be none.
-fn next(shared: &Shared) -> Option<Taken<Job>> {
+fn next(shared: &OwnerShared) -> Option<Taken<InferenceJob>> {
     let mut state = shared.lock();
     while state.waiting.is_empty() {
         if state.closing {
@@ -169,7 +196,7 @@ fn next(shared: &Shared) -> Option<Taken<Job>> {
         state = shared.wake.wait(state).unwrap_or_else(PoisonError::into_inner);
     }
     let until = Instant::now() + shared.batching.delay;
-    while state.waiting.rows() < shared.batching.rows && !state.closing {
+    while state.waiting.size().is_below(shared.batching.most()) && !state.closing {
         let left = until.saturating_duration_since(Instant::now());
         if left.is_zero() {
             break;
@@ -177,26 +204,28 @@ fn next(shared: &Shared) -> Option<Taken<Job>> {
         let waited = shared.wake.wait_timeout(state, left);
         state = waited.unwrap_or_else(PoisonError::into_inner).0;
     }
-    Some(state.waiting.take(shared.batching.rows, Instant::now(), |job| job.reply.is_closed()))
+    let most = shared.batching.most();
+    Some(state.waiting.take(most, Instant::now(), |job| job.reply.is_closed()))
 }
 
-fn compute(model: &mut dyn Model, batch: Vec<Job>, statistics: &Statistics) {
+fn compute(model: &mut dyn Model, batch: Vec<InferenceJob>, statistics: &Statistics) {
     let begin = Instant::now();
     let (mut inputs, mut askers) = (Vec::new(), Vec::new());
-    for Job { input, since, reply } in batch {
+    for InferenceJob { input, since, reply } in batch {
         askers.push(Asker { rows: input.rows, queued: begin.duration_since(since), reply });
         inputs.push(input);
     }
     let rows = askers.iter().map(|asker| asker.rows).sum();
     let computed = model.infer(inputs);
-    statistics.executed(rows, begin.elapsed());
+    let took = begin.elapsed();
+    statistics.executed(rows, took);
     match computed {
-        Ok(outputs) => give(&outputs, askers),
+        Ok(outputs) => give(&outputs, askers, took),
         // Each alone: a bad one must not spoil the others.
         Err(Failed { batch, .. }) if batch.len() == askers.len() && batch.len() > 1 => {
             for (input, asker) in batch.into_iter().zip(askers) {
                 match model.infer(vec![input]) {
-                    Ok(outputs) => give(&outputs, vec![asker]),
+                    Ok(outputs) => give(&outputs, vec![asker], took),
                     Err(failed) => asker.fail(refusal(failed)),
                 }
             }
@@ -226,7 +255,7 @@ fn refusal(Failed { reason, mistake, .. }: Failed) -> Refusal {
 }
 
 /// Cuts outputs into those of each request.
-fn give(outputs: &[Tensor], askers: Vec<Asker>) {
+fn give(outputs: &[Tensor], askers: Vec<Asker>, computed: Duration) {
     let rows: usize = askers.iter().map(|asker| asker.rows).sum();
     if let Some(wrong) = outputs.iter().find(|output| output.rows() != rows) {
         let reason =
@@ -238,6 +267,6 @@ fn give(outputs: &[Tensor], askers: Vec<Asker>) {
     for Asker { rows, queued, reply } in askers {
         let own = outputs.iter().map(|output| output.rows_in(first..first + rows)).collect();
         first += rows;
-        let _ = reply.send(Ok(Answer { outputs: own, queued }));
+        let _ = reply.send(Ok(Answer { outputs: own, queued, computed }));
     }
 }

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
-use super::metrics::{Metrics, VersionNow};
-use super::served::{Opening, Served, Version, VersionSlot};
-use super::{Answer, Batching};
+use super::metrics::{ServingMetrics, VersionNow};
+use super::served::{Opening, Served, ServedVersion, VersionSlot};
+use super::{Answer, Batching, RequestTimes};
 use crate::input::Input;
 use crate::model::{Opener, Source, SourceToServe};
 use crate::refusal::Refusal;
@@ -43,7 +43,7 @@ pub struct InferResponse {
 /// Where a version of a model stands.
 pub(crate) struct ModelStatus {
     pub(crate) name: String,
-    pub(crate) version: Option<Arc<Version>>,
+    pub(crate) version: Option<Arc<ServedVersion>>,
     pub(crate) reason: Option<String>,
     /// Whether requests that name no version go to it.
     pub(crate) is_default: bool,
@@ -53,7 +53,7 @@ pub(crate) struct ModelStatus {
 #[derive(Clone)]
 pub struct Registry {
     models: Arc<RwLock<BTreeMap<String, Served>>>,
-    metrics: Arc<Metrics>,
+    metrics: Arc<ServingMetrics>,
     batching: Batching,
     opener: Option<Arc<dyn Opener>>,
 }
@@ -66,7 +66,7 @@ impl Registry {
     ) -> Self {
         let registry = Self {
             models: Arc::default(),
-            metrics: Arc::new(Metrics::new()),
+            metrics: Arc::new(ServingMetrics::new()),
             batching,
             opener: None,
         };
@@ -222,8 +222,8 @@ impl Registry {
     pub(crate) fn metrics(&self) -> String {
         let now = |ModelStatus { name, version, .. }| VersionNow {
             model: name,
-            waiting: version.as_deref().map_or(0, Version::waiting),
-            unknown_ids: version.as_deref().and_then(Version::unknown_ids),
+            waiting: version.as_deref().map_or(0, ServedVersion::waiting),
+            unknown_ids: version.as_deref().and_then(ServedVersion::unknown_ids),
             version: version.map(|version| version.name.clone()),
         };
         self.metrics.page(&self.list().into_iter().map(now).collect::<Vec<_>>())
@@ -268,7 +268,7 @@ impl Registry {
         &self,
         model: &str,
         version: Option<&str>,
-    ) -> Result<Arc<Version>, Refusal> {
+    ) -> Result<Arc<ServedVersion>, Refusal> {
         let models = self.models.read().unwrap_or_else(PoisonError::into_inner);
         match models.get(model) {
             Some(served) => served.version(model, version),
@@ -277,6 +277,14 @@ impl Registry {
                 Err(self.no_model(model))
             }
         }
+    }
+
+    /// Refuses a request by its address alone where too many wait already.
+    pub(crate) fn check_room(&self, model: &str, version: Option<&str>) -> Result<(), Refusal> {
+        let version = self.version(model, version)?;
+        version.owner.check_room().inspect_err(|refusal| {
+            version.statistics.failed(refusal, Duration::ZERO);
+        })
     }
 
     /// Asks a model.
@@ -297,8 +305,10 @@ impl Registry {
         let timeout = timeout.or(self.batching.timeout);
         let answered = answer(&version, input, timeout.map(|timeout| since + timeout)).await;
         match answered {
-            Ok(Answer { outputs: mut all, queued }) => {
-                version.statistics.succeeded(rows, since.elapsed(), queued);
+            Ok((Answer { outputs: mut all, queued, computed }, decoded)) => {
+                let whole = since.elapsed();
+                let times = RequestTimes { whole, decoded, queued, computed };
+                version.statistics.succeeded(rows, times);
                 if !outputs.is_empty() {
                     all = outputs
                         .iter()
@@ -331,23 +341,25 @@ impl Registry {
     }
 }
 
+/// The answer, and how long it took to decode its records.
 async fn answer(
-    version: &Version,
+    version: &ServedVersion,
     input: Input,
     deadline: Option<Instant>,
-) -> Result<Answer, Refusal> {
+) -> Result<(Answer, Duration), Refusal> {
     if input.rows() == 0 {
         return Err(Refusal::Invalid("the request has no records".to_string()));
     }
-    let decoder = &version.decoder;
+    let (decoder, begin) = (&version.decoder, Instant::now());
     let decoded = match is_heavy(&input) {
         true => tokio::task::block_in_place(|| decoder.decode(&input)),
         false => decoder.decode(&input),
     };
+    let took = begin.elapsed();
     drop(input);
     let reply = version.owner.submit(decoded.map_err(Refusal::Invalid)?, deadline)?;
     let gone = |_| Refusal::Failed("the model's thread has ended".to_string());
-    reply.await.map_err(gone)?
+    reply.await.map_err(gone)?.map(|answer| (answer, took))
 }
 
 fn is_heavy(input: &Input) -> bool {

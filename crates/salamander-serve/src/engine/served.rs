@@ -3,13 +3,13 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
-use super::metrics::Metrics;
+use super::metrics::ServingMetrics;
 use super::{Batching, LoadedParts, Owner, Statistics};
 use crate::model::{Decoder, Source};
 use crate::refusal::Refusal;
 
 /// A version of a model in service.
-pub(crate) struct Version {
+pub(crate) struct ServedVersion {
     /// What clients call it.
     pub(crate) name: String,
     pub(crate) decoder: Arc<dyn Decoder>,
@@ -20,7 +20,7 @@ pub(crate) struct Version {
     checkpoint: String,
 }
 
-impl Version {
+impl ServedVersion {
     /// Requests that wait.
     pub(crate) fn waiting(&self) -> usize {
         self.owner.waiting()
@@ -44,7 +44,7 @@ pub(super) struct VersionSlot {
 
 #[derive(Clone, Default)]
 pub(super) struct Current {
-    pub(super) version: Option<Arc<Version>>,
+    pub(super) version: Option<Arc<ServedVersion>>,
     /// Why there is none, or why a newer one was not taken.
     pub(super) reason: Option<String>,
     /// The version that could not be loaded.
@@ -63,7 +63,7 @@ pub(super) struct Served {
 /// What a slot needs to load a version.
 pub(super) struct Opening<'a> {
     pub(super) model: &'a str,
-    pub(super) metrics: &'a Metrics,
+    pub(super) metrics: &'a ServingMetrics,
     pub(super) batching: Batching,
 }
 
@@ -126,14 +126,14 @@ impl VersionSlot {
         *current = Current { reason, unloaded: true, ..Current::default() };
     }
 
-    fn open(&self, opening: &Opening<'_>, newest: &str) -> Result<Arc<Version>, String> {
+    fn open(&self, opening: &Opening<'_>, newest: &str) -> Result<Arc<ServedVersion>, String> {
         let statistics = Arc::new(Statistics::new(opening.metrics.of(opening.model)));
         let source = Arc::clone(&self.source);
         let (owner, LoadedParts { decoder, unknown_ids }) =
             Owner::start(source, newest, opening.batching, Arc::clone(&statistics))?;
         let (name, checkpoint) = (self.label.as_deref().unwrap_or(newest), newest.to_string());
         let name = name.to_string();
-        Ok(Arc::new(Version { name, decoder, statistics, owner, unknown_ids, checkpoint }))
+        Ok(Arc::new(ServedVersion { name, decoder, statistics, owner, unknown_ids, checkpoint }))
     }
 }
 
@@ -163,7 +163,7 @@ impl Served {
         &self,
         model: &str,
         version: Option<&str>,
-    ) -> Result<Arc<Version>, Refusal> {
+    ) -> Result<Arc<ServedVersion>, Refusal> {
         let Some((_, slot)) = self.slot(version) else {
             let (wanted, known) = (version.unwrap_or_default(), self.names().join(", "));
             return Err(Refusal::NotFound(match known.is_empty() {

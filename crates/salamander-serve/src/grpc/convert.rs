@@ -7,12 +7,13 @@ use salamander_proto::inference::model_infer_request::InferInputTensor;
 use salamander_proto::inference::model_infer_response::InferOutputTensor;
 use salamander_proto::inference::model_metadata_response::TensorMetadata;
 use salamander_proto::inference::{
-    DataType as ConfigType, InferParameter, InferStatistics, InferTensorContents, ModelConfig,
-    ModelDynamicBatching, ModelInferRequest, ModelInferResponse, ModelInput, ModelMetadataResponse,
-    ModelOutput, ModelStatistics, ModelVersionPolicy, StatisticDuration, model_version_policy,
+    DataType as ConfigType, InferBatchStatistics, InferParameter, InferStatistics,
+    InferTensorContents, ModelConfig, ModelDynamicBatching, ModelInferRequest, ModelInferResponse,
+    ModelInput, ModelMetadataResponse, ModelOutput, ModelStatistics, ModelVersionPolicy,
+    StatisticDuration, model_version_policy,
 };
 
-use crate::engine::{Batching, InferRequest, InferResponse, StatisticsNow, SumNow, Version};
+use crate::engine::{Batching, InferRequest, InferResponse, ServedVersion, StatisticsNow, SumNow};
 use crate::input::Input;
 use crate::model::TensorInfo;
 use crate::refusal::Refusal;
@@ -126,7 +127,7 @@ pub(super) fn response(model: String, id: String, response: InferResponse) -> Mo
 pub(super) fn metadata(
     name: String,
     versions: Vec<String>,
-    version: &Version,
+    version: &ServedVersion,
 ) -> ModelMetadataResponse {
     let metadata = version.decoder.metadata();
     let tensor = |info: &TensorInfo| TensorMetadata {
@@ -143,7 +144,7 @@ pub(super) fn metadata(
     }
 }
 
-pub(super) fn config(name: String, version: &Version, batching: Batching) -> ModelConfig {
+pub(super) fn config(name: String, version: &ServedVersion, batching: Batching) -> ModelConfig {
     let metadata = version.decoder.metadata();
     let input = |info: &TensorInfo| ModelInput {
         name: info.name.clone(),
@@ -191,24 +192,35 @@ fn config_type(datatype: DataType) -> ConfigType {
     }
 }
 
-pub(super) fn statistics(name: String, version: &Version) -> ModelStatistics {
-    let StatisticsNow { succeeded, failed, rows, executions, queued, last } =
-        version.statistics.now();
+pub(super) fn statistics(name: String, version: &ServedVersion) -> ModelStatistics {
+    let now = version.statistics.now();
+    let StatisticsNow { succeeded, failed, rows, executions, batches, queued, .. } = now;
+    // Written with the answer: not timed apart.
+    let written = SumNow { ns: 0, ..succeeded };
     let sum = |SumNow { count, ns }: SumNow| Some(StatisticDuration { count, ns });
     let none = Some(StatisticDuration::default());
     ModelStatistics {
         name,
         version: version.name.clone(),
-        last_inference: last,
+        last_inference: now.last,
         inference_count: rows,
         execution_count: executions.count,
         inference_stats: Some(InferStatistics {
             success: sum(succeeded),
             fail: sum(failed),
             queue: sum(queued),
-            compute_input: none,
-            compute_infer: sum(executions),
-            compute_output: none,
+            compute_input: sum(now.decoded),
+            compute_infer: sum(now.computed),
+            compute_output: sum(written),
         }),
+        batch_stats: batches
+            .into_iter()
+            .map(|(size, computed)| InferBatchStatistics {
+                batch_size: size as u64,
+                compute_input: none,
+                compute_infer: sum(computed),
+                compute_output: none,
+            })
+            .collect(),
     }
 }

@@ -1,34 +1,45 @@
 //! gRPC: the Open Inference Protocol and gRPC's own health check, over a registry.
 
 mod convert;
+mod counted;
 mod health;
+mod settings;
 
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::{Stream, StreamExt};
+use prost::Message as _;
 use salamander_proto::health::health_server::HealthServer;
 use salamander_proto::inference::grpc_inference_service_server::{
     GrpcInferenceService, GrpcInferenceServiceServer,
 };
 use salamander_proto::inference::{
-    ModelConfigRequest, ModelConfigResponse, ModelInferRequest, ModelInferResponse,
-    ModelMetadataRequest, ModelMetadataResponse, ModelReadyRequest, ModelReadyResponse,
-    ModelStatisticsRequest, ModelStatisticsResponse, ModelStreamInferResponse,
-    RepositoryIndexRequest, RepositoryIndexResponse, RepositoryModelLoadRequest,
-    RepositoryModelLoadResponse, RepositoryModelUnloadRequest, RepositoryModelUnloadResponse,
-    ServerLiveRequest, ServerLiveResponse, ServerMetadataRequest, ServerMetadataResponse,
-    ServerReadyRequest, ServerReadyResponse, repository_index_response,
+    LogSettingsRequest, LogSettingsResponse, ModelConfigRequest, ModelConfigResponse,
+    ModelInferRequest, ModelInferResponse, ModelMetadataRequest, ModelMetadataResponse,
+    ModelReadyRequest, ModelReadyResponse, ModelStatisticsRequest, ModelStatisticsResponse,
+    ModelStreamInferResponse, RepositoryIndexRequest, RepositoryIndexResponse,
+    RepositoryModelLoadRequest, RepositoryModelLoadResponse, RepositoryModelUnloadRequest,
+    RepositoryModelUnloadResponse, ServerLiveRequest, ServerLiveResponse, ServerMetadataRequest,
+    ServerMetadataResponse, ServerReadyRequest, ServerReadyResponse, TraceSettingRequest,
+    TraceSettingResponse, repository_index_response,
 };
 use tonic::codec::CompressionEncoding;
 use tonic::metadata::MetadataMap;
 use tonic::{Code, Request, Response, Status, Streaming};
 
-use crate::engine::{ModelStatus, Registry, Version};
+use crate::engine::{ModelStatus, Registry, ServedVersion};
+use crate::http::TakenRoom;
 use crate::refusal::Refusal;
+use crate::settings::LiveSettings;
+
+pub(crate) use counted::CountedBody;
 
 /// Requests of a stream that are computed at a time; their answers come in order.
 const STREAMED: usize = 32;
+/// Bytes before each message.
+const FRAME: usize = 5;
 
 /// The services of a server.
 #[derive(Clone)]
@@ -39,8 +50,13 @@ pub(crate) struct Grpc {
 
 impl Grpc {
     /// Over a registry; messages have so many bytes at most.
-    pub(crate) fn new(registry: Registry, most: usize, changes: bool) -> Self {
-        let own = Inference { registry: registry.clone(), changes };
+    pub(crate) fn new(
+        registry: Registry,
+        settings: LiveSettings,
+        most: usize,
+        changes: bool,
+    ) -> Self {
+        let own = Inference { registry: registry.clone(), settings, changes };
         let inference = GrpcInferenceServiceServer::new(own);
         Self {
             inference: inference
@@ -57,6 +73,7 @@ impl Grpc {
 #[derive(Clone)]
 pub(crate) struct Inference {
     registry: Registry,
+    settings: LiveSettings,
     /// Whether calls are answered that change what is served.
     changes: bool,
 }
@@ -77,6 +94,8 @@ impl Inference {
         deadline: Option<Duration>,
     ) -> Result<ModelInferResponse, Refusal> {
         let (id, model) = (request.id.clone(), request.model_name.clone());
+        let version = Some(request.model_version.as_str()).filter(|version| !version.is_empty());
+        self.registry.check_room(&model, version)?;
         let mut request = convert::request(request)?;
         request.timeout = match (request.timeout, deadline) {
             (Some(own), Some(deadline)) => Some(own.min(deadline)),
@@ -86,7 +105,7 @@ impl Inference {
         Ok(convert::response(model, id, response))
     }
 
-    fn version(&self, model: &str, version: &str) -> Result<std::sync::Arc<Version>, Status> {
+    fn version(&self, model: &str, version: &str) -> Result<Arc<ServedVersion>, Status> {
         let version = Some(version).filter(|version| !version.is_empty());
         self.registry.version(model, version).map_err(status)
     }
@@ -146,6 +165,8 @@ impl GrpcInferenceService for Inference {
         request: Request<ModelInferRequest>,
     ) -> Result<Response<ModelInferResponse>, Status> {
         let deadline = timeout(request.metadata());
+        // Until it is answered.
+        let _room = request.extensions().get::<Arc<TakenRoom>>().cloned();
         let answer = self.infer(request.into_inner(), deadline).await;
         answer.map(Response::new).map_err(status)
     }
@@ -155,12 +176,17 @@ impl GrpcInferenceService for Inference {
         request: Request<Streaming<ModelInferRequest>>,
     ) -> Result<Response<Answers>, Status> {
         let own = self.clone();
+        let room = request.extensions().get::<Arc<TakenRoom>>().cloned();
         let answers = request.into_inner().map(move |request| {
-            let own = own.clone();
+            let (own, room) = (own.clone(), room.clone());
             async move {
                 let request = request?;
-                let id = request.id.clone();
-                Ok(match own.infer(request, None).await {
+                let (id, size) = (request.id.clone(), request.encoded_len());
+                let answered = own.infer(request, None).await;
+                if let Some(room) = room {
+                    room.give_back(size + FRAME);
+                }
+                Ok(match answered {
                     Ok(answer) => ModelStreamInferResponse {
                         error_message: String::new(),
                         infer_response: Some(answer),
@@ -245,6 +271,30 @@ impl GrpcInferenceService for Inference {
         self.may_change()?;
         self.registry.unload(&request.into_inner().model_name).map_err(status)?;
         Ok(Response::new(RepositoryModelUnloadResponse {}))
+    }
+
+    async fn trace_setting(
+        &self,
+        request: Request<TraceSettingRequest>,
+    ) -> Result<Response<TraceSettingResponse>, Status> {
+        let TraceSettingRequest { settings, model_name } = request.into_inner();
+        if !model_name.is_empty() {
+            self.version(&model_name, "")?;
+        }
+        LiveSettings::set_trace(&settings::trace_changes(settings)).map_err(status)?;
+        Ok(Response::new(settings::trace(LiveSettings::trace())))
+    }
+
+    async fn log_settings(
+        &self,
+        request: Request<LogSettingsRequest>,
+    ) -> Result<Response<LogSettingsResponse>, Status> {
+        let changes = settings::log_changes(request.into_inner().settings);
+        if !changes.is_empty() {
+            self.may_change()?;
+            self.settings.set_log(changes).map_err(status)?;
+        }
+        Ok(Response::new(settings::log(self.settings.log())))
     }
 }
 

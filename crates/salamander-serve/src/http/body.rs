@@ -93,25 +93,34 @@ pub(crate) struct ReadBody {
     _room: TakenRoom,
 }
 
-struct TakenRoom {
+/// What one request takes of the room, until this is dropped.
+pub(crate) struct TakenRoom {
     room: Arc<BodyRoom>,
-    bytes: usize,
+    bytes: AtomicUsize,
 }
 
 impl TakenRoom {
-    fn take(&mut self, bytes: usize) -> Result<(), Refusal> {
+    pub(crate) fn take(&self, bytes: usize) -> Result<(), Refusal> {
         let before = self.room.taken.fetch_add(bytes, Ordering::Relaxed);
-        self.bytes += bytes;
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
         match before + bytes <= self.room.most {
             true => Ok(()),
             false => Err(Refusal::Busy("too many large requests at a time: try again".to_string())),
         }
     }
+
+    /// Gives back what a part of the request took that is answered.
+    pub(crate) fn give_back(&self, bytes: usize) {
+        let less = |taken: usize| Some(taken.saturating_sub(bytes));
+        let before = self.bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+        let given = before.unwrap_or_default().min(bytes);
+        self.room.taken.fetch_sub(given, Ordering::Relaxed);
+    }
 }
 
 impl Drop for TakenRoom {
     fn drop(&mut self) {
-        self.room.taken.fetch_sub(self.bytes, Ordering::Relaxed);
+        self.room.taken.fetch_sub(*self.bytes.get_mut(), Ordering::Relaxed);
     }
 }
 
@@ -121,6 +130,11 @@ impl BodyReader {
     pub(crate) fn new(most: usize, room: usize, patience: Duration) -> Self {
         let room = BodyRoom { most: room.max(most), taken: AtomicUsize::new(0) };
         Self { most, patience, room: Arc::new(room) }
+    }
+
+    /// Room of which nothing is taken yet.
+    pub(crate) fn room(&self) -> TakenRoom {
+        TakenRoom { room: Arc::clone(&self.room), bytes: AtomicUsize::new(0) }
     }
 
     fn too_large(&self) -> Refusal {
@@ -138,8 +152,8 @@ impl BodyReader {
             return Err(self.too_large());
         }
         let encoding = Encoding::of_request(headers)?;
-        let mut room = TakenRoom { room: Arc::clone(&self.room), bytes: 0 };
-        let packed = self.collect(body, &mut room).await?;
+        let room = self.room();
+        let packed = self.collect(body, &room).await?;
         let Some(encoding) = encoding else { return Ok(ReadBody { bytes: packed, _room: room }) };
         let unpacked = unpack(encoding, &packed, self.most)
             .map_err(|error| Refusal::Invalid(format!("{}: {error}", encoding.name())))?
@@ -148,7 +162,7 @@ impl BodyReader {
         Ok(ReadBody { bytes: unpacked, _room: room })
     }
 
-    async fn collect<B>(&self, body: B, room: &mut TakenRoom) -> Result<Bytes, Refusal>
+    async fn collect<B>(&self, body: B, room: &TakenRoom) -> Result<Bytes, Refusal>
     where
         B: Body<Data = Bytes>,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,

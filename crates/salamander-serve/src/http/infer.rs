@@ -41,7 +41,7 @@ pub(crate) fn read(headers: &HeaderMap, body: Bytes) -> Result<ReadRequest, Refu
         ),
     };
     let Some(InferBody { id, parameters, inputs: Some(inputs), outputs }) = read else {
-        let input = records(&json).map_err(Refusal::Invalid)?;
+        let input = records(&json, None).map_err(Refusal::Invalid)?;
         let (id, outputs) = (Json::Null, Vec::new());
         return Ok(ReadRequest { id, input, outputs, binary: false, timeout: None });
     };

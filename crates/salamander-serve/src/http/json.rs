@@ -31,7 +31,7 @@ pub(crate) struct InputBody {
     #[serde(default)]
     pub(crate) parameters: Option<Map<String, Json>>,
     #[serde(default)]
-    pub(crate) data: Option<Flat>,
+    pub(crate) data: Option<FlatValues>,
 }
 
 /// A tensor that is asked for.
@@ -59,72 +59,74 @@ impl InputBody {
 
 /// Values in lists however deep, row by row.
 #[derive(Debug, PartialEq)]
-pub(crate) enum Flat {
+pub(crate) enum FlatValues {
     Ints(Vec<i64>),
     Floats(Vec<f64>),
     Texts(Vec<String>),
 }
 
-impl Flat {
+impl FlatValues {
     fn values(self, datatype: DataType) -> Result<Values, String> {
         let name = datatype.name();
         match self {
-            Flat::Texts(texts) if datatype == DataType::Bytes => {
+            FlatValues::Texts(texts) if datatype == DataType::Bytes => {
                 Ok(Values::Texts(texts.into_iter().map(Bytes::from).collect()))
             }
             // No values at all are of every type.
-            Flat::Ints(ints) if ints.is_empty() => Values::from_raw(datatype, Bytes::new()),
-            Flat::Texts(_) => Err(format!("text where {name} holds numbers")),
-            Flat::Ints(_) | Flat::Floats(_) if datatype == DataType::Bf16 => {
+            FlatValues::Ints(ints) if ints.is_empty() => Values::from_raw(datatype, Bytes::new()),
+            FlatValues::Texts(_) => Err(format!("text where {name} holds numbers")),
+            FlatValues::Ints(_) | FlatValues::Floats(_) if datatype == DataType::Bf16 => {
                 Err("BF16 has no JSON: send it as bytes".to_string())
             }
-            Flat::Ints(ints) => Values::from_ints(datatype, ints),
-            Flat::Floats(floats) => Values::from_floats(datatype, floats),
+            FlatValues::Ints(ints) => Values::from_ints(datatype, ints),
+            FlatValues::Floats(floats) => Values::from_floats(datatype, floats),
         }
     }
 
     fn push_float(&mut self, float: f64) -> Result<(), &'static str> {
         match self {
-            Flat::Floats(floats) => floats.push(float),
-            Flat::Ints(ints) => {
+            FlatValues::Floats(floats) => floats.push(float),
+            FlatValues::Ints(ints) => {
                 let mut floats: Vec<f64> = ints.iter().map(|int| *int as f64).collect();
                 floats.push(float);
-                *self = Flat::Floats(floats);
+                *self = FlatValues::Floats(floats);
             }
-            Flat::Texts(_) => return Err("numbers and text in one list"),
+            FlatValues::Texts(_) => return Err("numbers and text in one list"),
         }
         Ok(())
     }
 
     fn push_int(&mut self, int: i64) -> Result<(), &'static str> {
         match self {
-            Flat::Ints(ints) => ints.push(int),
-            Flat::Floats(floats) => floats.push(int as f64),
-            Flat::Texts(_) => return Err("numbers and text in one list"),
+            FlatValues::Ints(ints) => ints.push(int),
+            FlatValues::Floats(floats) => floats.push(int as f64),
+            FlatValues::Texts(_) => return Err("numbers and text in one list"),
         }
         Ok(())
     }
 
     fn push_text(&mut self, text: &str) -> Result<(), &'static str> {
         match self {
-            Flat::Texts(texts) => texts.push(text.to_string()),
-            Flat::Ints(ints) if ints.is_empty() => *self = Flat::Texts(vec![text.to_string()]),
+            FlatValues::Texts(texts) => texts.push(text.to_string()),
+            FlatValues::Ints(ints) if ints.is_empty() => {
+                *self = FlatValues::Texts(vec![text.to_string()])
+            }
             _ => return Err("numbers and text in one list"),
         }
         Ok(())
     }
 }
 
-impl<'de> Deserialize<'de> for Flat {
+impl<'de> Deserialize<'de> for FlatValues {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        let mut flat = Flat::Ints(Vec::new());
+        let mut flat = FlatValues::Ints(Vec::new());
         from.deserialize_any(Into(&mut flat))?;
         Ok(flat)
     }
 }
 
 /// Adds what is read to a flat list.
-struct Into<'a>(&'a mut Flat);
+struct Into<'a>(&'a mut FlatValues);
 
 impl<'de> DeserializeSeed<'de> for Into<'_> {
     type Value = ();
@@ -169,19 +171,43 @@ impl<'de> Visitor<'de> for Into<'_> {
     }
 }
 
-/// A body that is no request of the protocol: a record, or a list of them, or `{"instances": [..]}`.
-pub(crate) fn records(body: &[u8]) -> Result<Input, String> {
+/// What TorchServe's handlers call a model's only input, whatever the model calls it.
+pub(crate) const OTHER_NAMES: [&str; 2] = ["data", "body"];
+
+/// A body that is no request of the protocol: a record, or a list of them, or `{"instances": [..]}`. `only` is the
+/// model's only input that is needed: a record may be its value alone, or name it `data` or `body`.
+pub(crate) fn records(body: &[u8], only: Option<&str>) -> Result<Input, String> {
     let json: Json = serde_json::from_slice(body).map_err(|error| format!("no JSON: {error}"))?;
+    let all = |records: Vec<Json>| {
+        Input::from_json(records.into_iter().map(|record| named(record, only)).collect())
+    };
     match json {
-        Json::Array(records) => Input::from_json(records),
+        Json::Array(records) => all(records),
         Json::Object(mut object) => match object.get("instances") {
             Some(Json::Array(_)) => match object.remove("instances") {
-                Some(Json::Array(records)) => Input::from_json(records),
+                Some(Json::Array(records)) => all(records),
                 _ => Err("instances: a list is due".to_string()),
             },
-            _ => Input::from_json(vec![Json::Object(object)]),
+            _ => all(vec![Json::Object(object)]),
         },
+        value if only.is_some() => all(vec![value]),
         _ => Err("a record is due: {\"column\": value, ..}".to_string()),
+    }
+}
+
+/// A record with the name that its only input has.
+fn named(record: Json, only: Option<&str>) -> Json {
+    let Some(only) = only else { return record };
+    match record {
+        Json::Object(mut object) if !object.contains_key(only) => {
+            let other = OTHER_NAMES.iter().find_map(|name| object.remove(*name));
+            if let Some(value) = other {
+                object.insert(only.to_string(), value);
+            }
+            Json::Object(object)
+        }
+        Json::Object(object) => Json::Object(object),
+        value => json!({only: value}),
     }
 }
 
@@ -337,11 +363,34 @@ mod tests {
         assert_eq!(rows(&[scores])[1], json!([2.0, 0.5]));
     }
 
+    #[test]
+    fn the_only_input_has_other_names_and_may_stand_alone() {
+        let check = |body: &str, expected: &str| {
+            let input = records(body.as_bytes(), Some("text")).unwrap();
+            let mut cells = Vec::new();
+            let each = &mut |row: &salamander_data::Row<'_>| {
+                cells.extend(row.columns().map(|(name, value)| format!("{name}={value:?}")));
+                Ok(())
+            };
+            input.each(each).unwrap();
+            assert_eq!(cells.join(" "), expected, "{body}");
+        };
+        check(
+            r#"{"instances": [{"data": "a"}, {"body": "b"}]}"#,
+            r#"text=Text("a") text=Text("b")"#,
+        );
+        check(r#"{"instances": ["a", "b"]}"#, r#"text=Text("a") text=Text("b")"#);
+        check(r#"{"text": "a", "data": 1}"#, r#"text=Text("a") data=Ints([1])"#);
+        check("\"a\"", r#"text=Text("a")"#);
+        assert!(records(b"\"a\"", None).is_err());
+    }
+
     proptest! {
         #[test]
         fn any_body_is_read_or_refused(body in "[\\[\\]{}a\",:0-9.e\\-a-z ]{0,200}") {
             let _ = serde_json::from_slice::<InferBody>(body.as_bytes());
-            let _ = records(body.as_bytes());
+            let _ = records(body.as_bytes(), None);
+            let _ = records(body.as_bytes(), Some("x"));
         }
     }
 }

@@ -2,13 +2,16 @@
 //!
 //! # Layout
 //! - `routes`: all addresses; this file: which call answers which; `torchserve`: calls that change what is served
-//! - `body`, `query`, `infer`, `json`: requests and answers; `models`, `statistics`: what is told about models
+//! - `body`, `query`, `infer`, `json`: requests and answers; `records`, `form`: what older clients send
+//! - `models`, `statistics`: what is told about models
 
 mod body;
+mod form;
 mod infer;
 mod json;
 mod models;
 mod query;
+mod records;
 mod routes;
 mod statistics;
 mod torchserve;
@@ -23,14 +26,21 @@ use crate::engine::{InferRequest, InferResponse, Registry};
 use crate::input::Input;
 use crate::page;
 use crate::refusal::Refusal;
-pub(crate) use body::BodyReader;
+use crate::settings::LiveSettings;
+pub(crate) use body::{BodyReader, TakenRoom};
 use query::Query;
 
 /// What the server calls itself.
 pub(crate) const SERVER: &str = "salamander";
 /// The parts of the protocol beyond its core.
-pub(crate) const EXTENSIONS: [&str; 4] =
-    ["binary_tensor_data", "model_configuration", "model_repository", "statistics"];
+pub(crate) const EXTENSIONS: [&str; 6] = [
+    "binary_tensor_data",
+    "model_configuration",
+    "model_repository",
+    "statistics",
+    "trace",
+    "logging",
+];
 
 /// REST over a registry.
 #[derive(Clone)]
@@ -40,6 +50,8 @@ pub(crate) struct Api {
     pub(crate) bodies: BodyReader,
     /// The status that says that too many wait.
     pub(crate) busy: u16,
+    /// What clients change besides models.
+    pub(crate) settings: LiveSettings,
     /// Whether calls are answered here that change what is served.
     pub(crate) changes: bool,
 }
@@ -101,6 +113,12 @@ impl Api {
             },
             ["metrics"] => Ok(metrics_page(self.registry.metrics())),
             ["v2", "models", "stats"] => ok(&statistics::all(&self.registry)),
+            ["v2", "logging"] => ok(&Json::Object(self.settings.log())),
+            ["v2", "trace", "setting"] => ok(&Json::Object(LiveSettings::trace())),
+            ["v2", "models", model, "trace", "setting"] => {
+                self.registry.version(model, None)?;
+                ok(&Json::Object(LiveSettings::trace()))
+            }
             ["v2", "models", model] => self.metadata(model, None),
             ["v2", "models", model, "versions", version] => self.metadata(model, Some(version)),
             ["v2", "models", model, what] => self.about(model, None, what),
@@ -139,6 +157,20 @@ impl Api {
                 self.may_change()?;
                 self.registry.unload(model)?;
                 ok(&json!({}))
+            }
+            ["v2", "logging"] => {
+                self.may_change()?;
+                self.settings.set_log(models::settings(&body)?)?;
+                ok(&Json::Object(self.settings.log()))
+            }
+            ["v2", "trace", "setting"] => {
+                LiveSettings::set_trace(&models::settings(&body)?)?;
+                ok(&Json::Object(LiveSettings::trace()))
+            }
+            ["v2", "models", model, "trace", "setting"] => {
+                self.registry.version(model, None)?;
+                LiveSettings::set_trace(&models::settings(&body)?)?;
+                ok(&Json::Object(LiveSettings::trace()))
             }
             ["v1", "models", call] => match call.strip_suffix(":predict") {
                 Some(model) => {
@@ -182,6 +214,7 @@ impl Api {
         headers: &HeaderMap,
         body: Bytes,
     ) -> Answered {
+        self.registry.check_room(model, version)?;
         let infer::ReadRequest { id, input, outputs, binary, timeout } =
             infer::read(headers, body)?;
         let names = outputs.iter().map(|output| output.name.clone()).collect();
@@ -204,8 +237,9 @@ impl Api {
         headers: &HeaderMap,
         body: Bytes,
     ) -> Result<Vec<Json>, Refusal> {
+        self.registry.check_room(model, version)?;
         let version = self.registry.version(model, version)?;
-        let input = models::read_records(headers, body, version.decoder.metadata())?;
+        let input = records::read_records(headers, body, version.decoder.metadata())?;
         let InferResponse { outputs, .. } = self.ask(model, &version.name, input).await?;
         Ok(json::rows(&outputs))
     }
@@ -226,7 +260,8 @@ impl Api {
         self.registry.infer(request).await
     }
 
-    /// As TorchServe answers: the value of a single record alone, a list for several.
+    /// As TorchServe answers: the value of a single record alone, a list for several, and `predictions` to those who
+    /// sent `instances`, as its envelope for KServe does.
     async fn predictions(
         &self,
         model: &str,
@@ -234,12 +269,13 @@ impl Api {
         headers: &HeaderMap,
         body: Bytes,
     ) -> Answered {
-        let single = !matches!(body.iter().find(|byte| !byte.is_ascii_whitespace()), Some(b'['))
-            && !models::has_instances(headers, &body);
+        let several = matches!(body.iter().find(|byte| !byte.is_ascii_whitespace()), Some(b'['));
+        let instances = records::has_instances(headers, &body);
         let mut rows = self.rows(model, version, headers, body).await?;
-        match single {
-            true => ok(&rows.pop().unwrap_or_default()),
-            false => ok(&Json::Array(rows)),
+        match (instances, several) {
+            (true, _) => ok(&json!({"predictions": rows})),
+            (false, true) => ok(&Json::Array(rows)),
+            (false, false) => ok(&rows.pop().unwrap_or_default()),
         }
     }
 
@@ -297,8 +333,8 @@ pub(crate) fn decode_all(headers: &HeaderMap, body: Bytes) -> Vec<Input> {
         optional: false,
     };
     let metadata = crate::model::Metadata { inputs: vec![only], ..Default::default() };
-    let _ = models::has_instances(headers, &body);
-    let older = models::read_records(headers, body, &metadata);
+    let _ = records::has_instances(headers, &body);
+    let older = records::read_records(headers, body, &metadata);
     [read, older].into_iter().flatten().collect()
 }
 
@@ -316,6 +352,10 @@ fn metrics_page(page: String) -> Response<Vec<u8>> {
 }
 
 fn unknown(path: &[&str]) -> Refusal {
+    if let ["v2", "systemsharedmemory" | "cudasharedmemory", ..] = path {
+        let reason = "memory is not shared with clients here: send tensors with the request";
+        return Refusal::Unsupported(reason.to_string());
+    }
     let path = path.join("/");
     Refusal::NotFound(format!("there is nothing at /{path}: GET /v2 tells what this server is"))
 }

@@ -1,16 +1,11 @@
-//! What is told about models: the repository's index and configurations; and records as older clients send them.
+//! What is told about models: the repository's index and configurations; and settings that clients send.
 
-use bytes::Bytes;
-use hyper::HeaderMap;
-use hyper::header::CONTENT_TYPE;
-use serde_json::{Value as Json, json};
+use serde_json::{Map, Value as Json, json};
 
-use super::json::records;
-use crate::engine::{ModelStatus, Registry, Version};
-use crate::input::Input;
-use crate::model::{Metadata, TensorInfo};
+use crate::engine::{ModelStatus, Registry, ServedVersion};
+use crate::model::TensorInfo;
 use crate::refusal::Refusal;
-use crate::tensor::{DataType, Tensor, Values};
+use crate::tensor::DataType;
 
 /// All models with their state.
 pub(crate) fn index(registry: &Registry, body: &[u8]) -> Result<Json, Refusal> {
@@ -42,7 +37,7 @@ pub(crate) fn index(registry: &Registry, body: &[u8]) -> Result<Json, Refusal> {
 }
 
 /// A model's configuration, as far as clients ask for it.
-pub(crate) fn config(registry: &Registry, model: &str, version: &Version) -> Json {
+pub(crate) fn config(registry: &Registry, model: &str, version: &ServedVersion) -> Json {
     let metadata = version.decoder.metadata();
     let tensor = |info: &TensorInfo| {
         json!({
@@ -75,37 +70,11 @@ pub(crate) fn config_type(datatype: DataType) -> String {
     }
 }
 
-/// The records of a body: JSON, or the bytes of the model's only input, as `curl -T picture.jpg` sends them.
-pub(crate) fn read_records(
-    headers: &HeaderMap,
-    body: Bytes,
-    metadata: &Metadata,
-) -> Result<Input, Refusal> {
-    let needed: Vec<&TensorInfo> = metadata.inputs.iter().filter(|input| !input.optional).collect();
-    if let [only] = needed.as_slice()
-        && only.datatype == DataType::Bytes
-        && !is_json(headers, &body)
-    {
-        let values = Values::Texts(vec![body]);
-        let tensor = Tensor::new(&only.name, DataType::Bytes, &[1, 1], values);
-        return Ok(Input::Tensors(vec![tensor.map_err(Refusal::Invalid)?]));
+/// Settings by their names.
+pub(crate) fn settings(body: &[u8]) -> Result<Map<String, Json>, Refusal> {
+    match body.iter().all(u8::is_ascii_whitespace) {
+        true => Ok(Map::new()),
+        false => serde_json::from_slice(body)
+            .map_err(|error| Refusal::Invalid(format!("no settings by their names: {error}"))),
     }
-    records(&body).map_err(Refusal::Invalid)
-}
-
-/// Whether a body says or looks that it is JSON.
-fn is_json(headers: &HeaderMap, body: &Bytes) -> bool {
-    let said = headers.get(CONTENT_TYPE).and_then(|said| said.to_str().ok()).unwrap_or_default();
-    let first = body.iter().find(|byte| !byte.is_ascii_whitespace());
-    said.starts_with("application/json") || matches!(first, Some(b'{' | b'['))
-}
-
-/// Whether a body is `{"instances": [..]}`.
-pub(crate) fn has_instances(headers: &HeaderMap, body: &Bytes) -> bool {
-    #[derive(serde::Deserialize)]
-    struct Instances {
-        #[serde(rename = "instances")]
-        _instances: Vec<serde::de::IgnoredAny>,
-    }
-    is_json(headers, body) && serde_json::from_slice::<Instances>(body).is_ok()
 }

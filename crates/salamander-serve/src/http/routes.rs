@@ -13,11 +13,14 @@ pub(crate) const ROUTES: &[(&str, &[&str])] = &[
     ("/v2", &["GET", "HEAD"]),
     ("/v2/health/live", &["GET", "HEAD"]),
     ("/v2/health/ready", &["GET", "HEAD"]),
+    ("/v2/logging", &["GET", "HEAD", "POST"]),
+    ("/v2/trace/setting", &["GET", "HEAD", "POST"]),
     ("/v2/models/stats", &["GET", "HEAD"]),
     ("/v2/models/{model}", &["GET", "HEAD"]),
     ("/v2/models/{model}/ready", &["GET", "HEAD"]),
     ("/v2/models/{model}/config", &["GET", "HEAD"]),
     ("/v2/models/{model}/stats", &["GET", "HEAD"]),
+    ("/v2/models/{model}/trace/setting", &["GET", "HEAD", "POST"]),
     ("/v2/models/{model}/infer", &["POST"]),
     ("/v2/models/{model}/versions/{version}", &["GET", "HEAD"]),
     ("/v2/models/{model}/versions/{version}/ready", &["GET", "HEAD"]),
@@ -41,9 +44,11 @@ pub(crate) const ROUTES: &[(&str, &[&str])] = &[
 
 /// The methods of an address; nothing where there is none such.
 pub(crate) fn methods(path: &[&str]) -> Option<&'static [&'static str]> {
+    // Without collecting anything: each request looks here.
     let fits = |pattern: &str| {
-        let parts: Vec<&str> = pattern.split('/').filter(|part| !part.is_empty()).collect();
-        parts.len() == path.len() && parts.iter().zip(path).all(|(part, text)| is(part, text))
+        let mut parts = pattern.split('/').filter(|part| !part.is_empty());
+        path.iter().all(|text| parts.next().is_some_and(|part| is(part, text)))
+            && parts.next().is_none()
     };
     ROUTES.iter().find(|(pattern, _)| fits(pattern)).map(|(_, methods)| *methods)
 }

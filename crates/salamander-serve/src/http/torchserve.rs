@@ -6,7 +6,7 @@ use serde_json::{Value as Json, json};
 
 use super::query::Query;
 use super::{Answered, Api, ok};
-use crate::engine::{ModelStatus, Registry, Version};
+use crate::engine::{ModelStatus, Registry, ServedVersion};
 use crate::refusal::Refusal;
 
 /// Models of a page of the list, as many as TorchServe has.
@@ -45,7 +45,7 @@ pub(super) fn describe(registry: &Registry, model: &str, version: Option<&str>) 
     ok(&registry.versions(model)?.into_iter().filter_map(one).collect())
 }
 
-fn description(model: &str, version: &Version, default: bool) -> Json {
+fn description(model: &str, version: &ServedVersion, default: bool) -> Json {
     json!({
         "modelName": model,
         "modelVersion": version.name,

@@ -39,7 +39,7 @@ impl Error {
 }
 
 /// An MLflow server.
-pub struct Server {
+pub struct MlflowApi {
     base: Url,
     http: Client,
     credentials: Credentials,
@@ -63,7 +63,7 @@ impl Credentials {
     }
 }
 
-impl Server {
+impl MlflowApi {
     /// At this address; nothing is sent yet.
     pub fn new(uri: &str) -> Result<Self, Error> {
         // Another part of the program may have chosen before; it is the same one.

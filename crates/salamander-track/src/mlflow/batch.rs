@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::point::{Kind, Point};
+use crate::point::{LoggedPoint, PointKind};
 
 /// The most metrics of one call.
 pub(super) const MOST: usize = 1000;
@@ -36,21 +36,21 @@ pub struct Told {
 
 impl Told {
     /// Whether a point is new; it counts as told from then on.
-    pub fn take(&mut self, point: &Point) -> bool {
+    pub fn take(&mut self, point: &LoggedPoint) -> bool {
         let is_new = match point.kind {
-            Kind::Step => point.step > self.steps,
-            kind => Some((point.step, kind == Kind::Epoch)) > self.epoch,
+            PointKind::Step => point.step > self.steps,
+            kind => Some((point.step, kind == PointKind::Epoch)) > self.epoch,
         };
         match point.kind {
-            Kind::Step => self.steps = self.steps.max(point.step),
-            kind => self.epoch = self.epoch.max(Some((point.step, kind == Kind::Epoch))),
+            PointKind::Step => self.steps = self.steps.max(point.step),
+            kind => self.epoch = self.epoch.max(Some((point.step, kind == PointKind::Epoch))),
         }
         is_new
     }
 }
 
 /// The metrics of a point.
-pub fn metrics(point: &Point) -> impl Iterator<Item = MetricPoint> {
+pub fn metrics(point: &LoggedPoint) -> impl Iterator<Item = MetricPoint> {
     let timestamp = (point.time.unwrap_or(0.0) * 1000.0) as i64;
     point.values.iter().map(move |(name, value)| MetricPoint {
         key: key(name),
@@ -91,8 +91,8 @@ mod tests {
 
     use super::*;
 
-    fn point(kind: Kind, step: u64) -> Point {
-        Point { kind, step, time: Some(1.5), values: vec![("a".into(), 1.0)] }
+    fn point(kind: PointKind, step: u64) -> LoggedPoint {
+        LoggedPoint { kind, step, time: Some(1.5), values: vec![("a".into(), 1.0)] }
     }
 
     #[test]
@@ -101,16 +101,16 @@ mod tests {
         let mut check = |kind, step, expected: bool| {
             assert_eq!(told.take(&point(kind, step)), expected, "{kind:?} {step}");
         };
-        check(Kind::Validation, 0, true);
-        check(Kind::Step, 1, true);
-        check(Kind::Step, 2, true);
-        check(Kind::Validation, 2, true);
-        check(Kind::Epoch, 2, true);
+        check(PointKind::Validation, 0, true);
+        check(PointKind::Step, 1, true);
+        check(PointKind::Step, 2, true);
+        check(PointKind::Validation, 2, true);
+        check(PointKind::Epoch, 2, true);
         // From a checkpoint after step 1.
-        check(Kind::Step, 2, false);
-        check(Kind::Validation, 2, false);
-        check(Kind::Epoch, 2, false);
-        check(Kind::Step, 3, true);
+        check(PointKind::Step, 2, false);
+        check(PointKind::Validation, 2, false);
+        check(PointKind::Epoch, 2, false);
+        check(PointKind::Step, 3, true);
     }
 
     proptest! {
@@ -121,7 +121,7 @@ mod tests {
             let (mut told, mut seen, mut at) = (Told::default(), Vec::new(), 0);
             for (forward, back) in backs {
                 for step in at + 1..=at + forward {
-                    seen.extend(told.take(&point(Kind::Step, step)).then_some(step));
+                    seen.extend(told.take(&point(PointKind::Step, step)).then_some(step));
                 }
                 at = (at + forward).saturating_sub(back);
             }
@@ -141,7 +141,8 @@ mod tests {
     #[test]
     fn numbers_that_json_lacks_have_names() {
         let value = |value: f64| {
-            let point = Point { values: vec![("a".into(), value)], ..point(Kind::Step, 1) };
+            let point =
+                LoggedPoint { values: vec![("a".into(), value)], ..point(PointKind::Step, 1) };
             metrics(&point).next().expect("one").value
         };
         assert_eq!(value(f64::NAN), json!("NaN"));

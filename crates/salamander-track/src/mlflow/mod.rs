@@ -10,18 +10,19 @@ pub mod state;
 
 use std::collections::VecDeque;
 use std::fs;
+use std::path::{Path, PathBuf};
 
 use salamander_core::experiment::Mlflow;
 use salamander_core::layout::RunLayout;
 use serde_json::{Value, json};
 
-use self::api::{RunInfo, Server};
+use self::api::{MlflowApi, RunInfo};
 use self::batch::MetricPoint;
-use self::state::State;
-use crate::about::{self, About, Confusion, Ended};
+use self::state::SenderState;
+use crate::about::{self, About, Confusion, TrackedEnd};
 use crate::follow::{Follower, Found};
-use crate::point::{Kind, Point};
-use crate::tensorboard::picture::Picture;
+use crate::point::{LoggedPoint, PointKind};
+use crate::tensorboard::picture::RgbPicture;
 
 /// The tag that a run is found by.
 const UID: &str = "salamander.uid";
@@ -53,21 +54,22 @@ impl Error {
 pub struct Sender {
     run: RunLayout,
     about: About,
-    server: Server,
-    state: State,
+    server: MlflowApi,
+    state: SenderState,
     follower: Follower,
     /// Points that are new and not yet being sent.
-    waiting: VecDeque<Point>,
+    waiting: VecDeque<LoggedPoint>,
     /// The experiment's id there.
     experiment: Option<String>,
     remote: Option<RunInfo>,
     /// What was refused and is not tried again.
     refused: Vec<String>,
+    with_checkpoint: bool,
 }
 
 /// What a call of [`Sender::advance`] came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Progress {
+pub enum SendProgress {
     /// Something was sent; there may be more.
     Sent,
     /// The server has everything.
@@ -78,8 +80,8 @@ impl Sender {
     /// For a run's folder.
     pub fn new(run: &RunLayout, about: About, mlflow: &Mlflow) -> Result<Self, Error> {
         let experiment = mlflow.experiment.as_deref().unwrap_or_else(|| about.title());
-        let state = State::open(run, mlflow.uri.trim_end_matches('/'), experiment)?;
-        let server = Server::new(&state.uri)?;
+        let state = SenderState::open(run, mlflow.uri.trim_end_matches('/'), experiment)?;
+        let server = MlflowApi::new(&state.uri)?;
         let follower = Follower::new(run.metrics());
         let run = run.clone();
         Ok(Self {
@@ -92,11 +94,12 @@ impl Sender {
             experiment: None,
             remote: None,
             refused: Vec::new(),
+            with_checkpoint: mlflow.checkpoint,
         })
     }
 
     /// Does the next thing that is to be done. Once the run is `over`, that includes how it ended.
-    pub async fn advance(&mut self, over: bool) -> Result<Progress, Error> {
+    pub async fn advance(&mut self, over: bool) -> Result<SendProgress, Error> {
         let remote = match &self.remote {
             Some(remote) => remote.clone(),
             None => {
@@ -109,19 +112,19 @@ impl Sender {
             self.server.log_metrics(&remote.id, &self.state.sending).await?;
             self.state.sending.clear();
             self.state.keep(&self.run)?;
-            return Ok(Progress::Sent);
+            return Ok(SendProgress::Sent);
         }
         if self.send_params(&remote).await? {
-            return Ok(Progress::Sent);
+            return Ok(SendProgress::Sent);
         }
-        let ended = over.then(|| Ended::read(&self.run)).flatten();
+        let ended = over.then(|| TrackedEnd::read(&self.run)).flatten();
         if self.fill(ended.as_ref())? {
-            return Ok(Progress::Sent);
+            return Ok(SendProgress::Sent);
         }
         let (status, time) = match &ended {
             Some(ended) => {
                 if self.send_artifact(&remote).await? {
-                    return Ok(Progress::Sent);
+                    return Ok(SendProgress::Sent);
                 }
                 (status(&ended.state), (ended.time * 1000.0) as i64)
             }
@@ -132,9 +135,9 @@ impl Sender {
             self.server.update_run(&remote.id, status, (time > 0).then_some(time)).await?;
             self.state.status = Some(stands);
             self.state.keep(&self.run)?;
-            return Ok(Progress::Sent);
+            return Ok(SendProgress::Sent);
         }
-        Ok(Progress::UpToDate)
+        Ok(SendProgress::UpToDate)
     }
 
     /// What the server has refused for good, to be told to people.
@@ -143,7 +146,7 @@ impl Sender {
     }
 
     /// Takes the next points and writes them down as what is being sent; false: there are none.
-    fn fill(&mut self, ended: Option<&Ended>) -> Result<bool, Error> {
+    fn fill(&mut self, ended: Option<&TrackedEnd>) -> Result<bool, Error> {
         let mut sending: Vec<MetricPoint> = Vec::new();
         let mut told = self.state.told;
         loop {
@@ -174,8 +177,8 @@ impl Sender {
             (ended, best.filter(|_| best != self.state.best))
         {
             // The one point of a search: its best trial, under that trial's number.
-            let (kind, values) = (Kind::Epoch, vec![("best".to_string(), value)]);
-            let point = Point { kind, step: trial, time: Some(ended.time), values };
+            let (kind, values) = (PointKind::Epoch, vec![("best".to_string(), value)]);
+            let point = LoggedPoint { kind, step: trial, time: Some(ended.time), values };
             sending.extend(batch::metrics(&point));
             self.state.best = best;
         }
@@ -220,7 +223,7 @@ impl Sender {
         if !search.mlflow().is_file() {
             return Err(Error::NoParent);
         }
-        let kept: State = about::read_json(&search.mlflow())?;
+        let kept: SenderState = about::read_json(&search.mlflow())?;
         let found = self.server.runs_with_tag(experiment, UID, &kept.uid).await?;
         found.into_iter().next().ok_or(Error::NoParent)
     }
@@ -300,18 +303,23 @@ impl Sender {
 
     /// Sends the next file that the server has not; false: it has all.
     async fn send_artifact(&mut self, remote: &RunInfo) -> Result<bool, Error> {
-        for (name, bytes) in artifacts(&self.run) {
-            let sent = (name.to_string(), crc32c::crc32c(&bytes));
+        let mut all = artifacts(&self.run);
+        if self.with_checkpoint {
+            all.extend(checkpoint_files(&self.run));
+        }
+        for (name, file) in all {
+            let Some(bytes) = file.read() else { continue };
+            let sent = (name.clone(), crc32c::crc32c(&bytes));
             if self.state.artifacts.contains(&sent) {
                 continue;
             }
-            match self.server.put_artifact(remote, name, bytes).await {
+            match self.server.put_artifact(remote, &name, bytes).await {
                 Err(error @ api::Error::Refused { .. }) => {
                     self.refused.push(format!("{name}: {error}"))
                 }
                 put => put?,
             }
-            self.state.artifacts.retain(|(other, _)| other != name);
+            self.state.artifacts.retain(|(other, _)| *other != name);
             self.state.artifacts.push(sent);
             self.state.keep(&self.run)?;
             return Ok(true);
@@ -343,19 +351,59 @@ fn params(about: &About) -> Vec<(String, String)> {
     all
 }
 
+/// What an artifact is made of.
+enum ArtifactSource {
+    File(PathBuf),
+    Made(Vec<u8>),
+}
+
+impl ArtifactSource {
+    /// Its bytes, one artifact at a time; none where there is no such file.
+    fn read(self) -> Option<Vec<u8>> {
+        match self {
+            Self::File(path) => fs::read(path).ok(),
+            Self::Made(bytes) => Some(bytes),
+        }
+    }
+}
+
 /// The files that tell how good the model is.
-fn artifacts(run: &RunLayout) -> Vec<(&'static str, Vec<u8>)> {
+fn artifacts(run: &RunLayout) -> Vec<(String, ArtifactSource)> {
     let files = [
         ("experiment.yaml", run.experiment()),
         ("summary.json", run.summary()),
         ("report.json", run.report()),
         ("confusion.svg", run.confusion()),
     ];
-    let mut all: Vec<(&'static str, Vec<u8>)> = Vec::new();
-    all.extend(files.into_iter().filter_map(|(name, path)| Some((name, fs::read(path).ok()?))));
-    let picture = Confusion::read(run).map(|confusion| Picture::of_confusion(&confusion).to_png());
-    all.extend(picture.and_then(Result::ok).map(|png| ("confusion.png", png)));
+    let file = |(name, path): (&str, PathBuf)| (name.to_string(), ArtifactSource::File(path));
+    let mut all: Vec<(String, ArtifactSource)> = files.into_iter().map(file).collect();
+    let picture =
+        Confusion::read(run).map(|confusion| RgbPicture::of_confusion(&confusion).to_png());
+    let made = |png| ("confusion.png".to_string(), ArtifactSource::Made(png));
+    all.extend(picture.and_then(Result::ok).map(made));
     all
+}
+
+/// The files of the newest checkpoint that counts, as its manifest names them.
+fn checkpoint_files(run: &RunLayout) -> Vec<(String, ArtifactSource)> {
+    let counted = fs::read_to_string(run.counted()).ok();
+    let counts =
+        |name: &str| counted.as_ref().is_none_or(|list| list.lines().any(|line| line == name));
+    let entries = fs::read_dir(run.checkpoints()).into_iter().flatten().flatten();
+    let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+    let newest = names.filter(|name| name.starts_with("step-") && counts(name)).max();
+    let Some(newest) = newest else { return Vec::new() };
+    let folder = run.checkpoints().join(&newest);
+    let manifest: Option<Value> = about::read_json(&folder.join("manifest.json")).ok();
+    let files = manifest.as_ref().and_then(|manifest| manifest["files"].as_object());
+    let names = files.into_iter().flat_map(|files| files.keys().map(String::as_str));
+    let is_within = |name: &&str| {
+        Path::new(name).components().all(|part| matches!(part, std::path::Component::Normal(_)))
+    };
+    let file = |name: &str| {
+        (format!("checkpoints/{newest}/{name}"), ArtifactSource::File(folder.join(name)))
+    };
+    names.filter(is_within).chain(["manifest.json"]).map(file).collect()
 }
 
 /// MLflow's word for how a run ended.

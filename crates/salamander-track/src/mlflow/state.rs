@@ -14,7 +14,7 @@ use crate::about::{Error, read_json};
 /// What was told, and what is being told.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct State {
+pub struct SenderState {
     /// The server; for another one everything begins again.
     pub uri: String,
     /// The experiment's name there.
@@ -35,7 +35,7 @@ pub struct State {
     pub artifacts: Vec<(String, u32)>,
 }
 
-impl State {
+impl SenderState {
     /// Reads it, or begins for this server.
     pub fn open(run: &RunLayout, uri: &str, experiment: &str) -> Result<Self, Error> {
         let path = run.mlflow();
@@ -74,15 +74,15 @@ mod tests {
     fn a_server_is_gone_on_with_and_another_one_begun_with() {
         let folder = tempfile::tempdir().expect("a folder");
         let run = RunLayout::new(folder.path());
-        let mut first = State::open(&run, "http://a", "x").expect("made");
+        let mut first = SenderState::open(&run, "http://a", "x").expect("made");
         first.told.steps = 7;
         first.keep(&run).expect("written");
-        assert_eq!(State::open(&run, "http://a", "x").expect("read"), first);
-        let other = State::open(&run, "http://b", "x").expect("made");
+        assert_eq!(SenderState::open(&run, "http://a", "x").expect("read"), first);
+        let other = SenderState::open(&run, "http://b", "x").expect("made");
         assert_eq!(other.told.steps, 0);
         assert_ne!(other.uid, first.uid);
         std::fs::write(run.mlflow(), "{").expect("written");
-        let error = State::open(&run, "http://a", "x").expect_err("broken").to_string();
+        let error = SenderState::open(&run, "http://a", "x").expect_err("broken").to_string();
         assert!(error.contains("mlflow.json"), "{error}");
     }
 }

@@ -7,7 +7,7 @@ use prost::{Enumeration, Message, Oneof};
 
 /// One entry of an event file.
 #[derive(Clone, PartialEq, Message)]
-pub struct Event {
+pub struct EventRecord {
     /// Seconds since 1970.
     #[prost(double, tag = "1")]
     pub wall_time: f64,
@@ -22,12 +22,12 @@ pub struct Event {
 /// What an event tells.
 #[derive(Clone, PartialEq, Oneof)]
 pub enum What {
-    /// The first event of a file: `brain.Event:2`.
+    /// The first event of a file: `brain.EventRecord:2`.
     #[prost(string, tag = "3")]
     FileVersion(String),
     /// Values.
     #[prost(message, tag = "5")]
-    Summary(Summary),
+    Summary(EventSummary),
     /// A beginning: readers forget what they have from this step on.
     #[prost(message, tag = "7")]
     SessionLog(SessionLog),
@@ -53,15 +53,15 @@ pub enum SessionStatus {
 
 /// Values of one moment.
 #[derive(Clone, PartialEq, Message)]
-pub struct Summary {
+pub struct EventSummary {
     /// The values.
     #[prost(message, repeated, tag = "1")]
-    pub value: Vec<Value>,
+    pub value: Vec<SummaryValue>,
 }
 
 /// A value with its name.
 #[derive(Clone, PartialEq, Message)]
-pub struct Value {
+pub struct SummaryValue {
     /// The name; what stands before a slash groups values.
     #[prost(string, tag = "1")]
     pub tag: String,
@@ -69,7 +69,7 @@ pub struct Value {
     #[prost(message, optional, tag = "9")]
     pub metadata: Option<Metadata>,
     /// The value.
-    #[prost(oneof = "Content", tags = "2, 4, 8")]
+    #[prost(oneof = "Content", tags = "2, 4, 5, 8")]
     pub content: Option<Content>,
 }
 
@@ -81,7 +81,10 @@ pub enum Content {
     Number(f32),
     /// A picture.
     #[prost(message, tag = "4")]
-    Image(Image),
+    Image(SummaryImage),
+    /// How values are spread.
+    #[prost(message, tag = "5")]
+    Histogram(SpreadOfValues),
     /// An array; here only the empty one that plugins want beside their own data.
     #[prost(message, tag = "8")]
     Tensor(Tensor),
@@ -89,7 +92,7 @@ pub enum Content {
 
 /// A picture.
 #[derive(Clone, PartialEq, Message)]
-pub struct Image {
+pub struct SummaryImage {
     /// Pixels.
     #[prost(int32, tag = "1")]
     pub height: i32,
@@ -104,6 +107,32 @@ pub struct Image {
     pub encoded: Vec<u8>,
 }
 
+/// How values are spread: TensorBoard's `HistogramProto`.
+#[derive(Clone, PartialEq, Message)]
+pub struct SpreadOfValues {
+    /// The smallest value.
+    #[prost(double, tag = "1")]
+    pub min: f64,
+    /// The largest value.
+    #[prost(double, tag = "2")]
+    pub max: f64,
+    /// How many there are.
+    #[prost(double, tag = "3")]
+    pub num: f64,
+    /// Their sum.
+    #[prost(double, tag = "4")]
+    pub sum: f64,
+    /// The sum of their squares.
+    #[prost(double, tag = "5")]
+    pub sum_squares: f64,
+    /// Where each stretch ends.
+    #[prost(double, repeated, tag = "6")]
+    pub bucket_limit: Vec<f64>,
+    /// Values in each stretch.
+    #[prost(double, repeated, tag = "7")]
+    pub bucket: Vec<f64>,
+}
+
 /// An array without elements.
 #[derive(Clone, PartialEq, Message)]
 pub struct Tensor {
@@ -112,12 +141,12 @@ pub struct Tensor {
     pub dtype: i32,
     /// Its shape.
     #[prost(message, optional, tag = "2")]
-    pub shape: Option<Shape>,
+    pub shape: Option<TensorShape>,
 }
 
 /// A shape.
 #[derive(Clone, PartialEq, Message)]
-pub struct Shape {
+pub struct TensorShape {
     /// Each dimension.
     #[prost(message, repeated, tag = "2")]
     pub dim: Vec<Dimension>,
@@ -211,7 +240,7 @@ pub enum HparamsStatus {
     Running = 3,
 }
 
-/// `google.protobuf.Value`, as far as a hyperparameter can be one.
+/// `google.protobuf.SummaryValue`, as far as a hyperparameter can be one.
 #[derive(Clone, PartialEq, Message)]
 pub struct ProtoValue {
     /// The value.

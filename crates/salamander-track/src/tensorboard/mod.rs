@@ -5,6 +5,7 @@
 //! it with all points that count, begins with the mark that makes readers forget what they have, and takes its place:
 //! the one before becomes empty, and is removed later, since TensorBoard never leaves a file that has gone.
 
+mod histograms;
 pub mod message;
 pub mod picture;
 pub mod record;
@@ -18,15 +19,16 @@ use prost::Message;
 use salamander_core::layout::RunLayout;
 use serde_json::Value as Json;
 
+use self::histograms::{HistogramFollower, NewHistograms};
 use self::message::{
-    Content, Dimension, Event, HparamsData, HparamsStatus, HparamsWhat, Image, Metadata,
-    PluginData, ProtoKind, ProtoValue, SessionEnd, SessionLog, SessionStart, SessionStatus, Shape,
-    Summary, Tensor, Value, What,
+    Content, Dimension, EventRecord, EventSummary, HparamsData, HparamsStatus, HparamsWhat,
+    Metadata, PluginData, ProtoKind, ProtoValue, SessionEnd, SessionLog, SessionStart,
+    SessionStatus, SummaryImage, SummaryValue, Tensor, TensorShape, What,
 };
-use self::picture::Picture;
-use crate::about::{About, Confusion, Ended, Error, seconds};
+use self::picture::RgbPicture;
+use crate::about::{About, Confusion, Error, TrackedEnd, seconds};
 use crate::follow::{Follower, Found};
-use crate::point::Point;
+use crate::point::LoggedPoint;
 
 /// What TensorBoard recognises its files by, and what we recognise ours by.
 const PREFIX: &str = "events.out.tfevents.";
@@ -41,6 +43,7 @@ pub struct EventFiles {
     run: RunLayout,
     about: About,
     follower: Follower,
+    histograms: HistogramFollower,
     file: Option<EventFile>,
     last_step: u64,
     /// Whether the end is written.
@@ -57,7 +60,9 @@ impl EventFiles {
     /// Of a run's folder.
     pub fn new(run: &RunLayout, about: About) -> Self {
         let follower = Follower::new(run.metrics());
-        Self { run: run.clone(), about, follower, file: None, last_step: 0, ended: false }
+        let histograms = HistogramFollower::new(run.histograms());
+        let run = run.clone();
+        Self { run, about, follower, histograms, file: None, last_step: 0, ended: false }
     }
 
     /// Writes what is new. Once the run is `over`, also how it ended.
@@ -72,6 +77,20 @@ impl EventFiles {
                 match found {
                     Found::FromTheBeginning => self.begin()?,
                     Found::Point(point) => self.point(&point)?,
+                }
+            }
+        }
+        if self.file.is_some() {
+            let path = self.run.histograms();
+            match self.histograms.poll().map_err(Error::file(&path))? {
+                NewHistograms::More(lines) => {
+                    for line in lines {
+                        self.summary(line.time, line.steps, line.values())?;
+                    }
+                }
+                NewHistograms::Again => {
+                    self.follower = Follower::new(self.run.metrics());
+                    return self.advance(over);
                 }
             }
         }
@@ -93,11 +112,12 @@ impl EventFiles {
         let out = BufWriter::new(File::create(&beside).map_err(Error::file(&beside))?);
         self.file = Some(EventFile { out, pending: Some(self.run.file(&name)) });
         self.last_step = 0;
+        self.histograms.again();
         self.ended = false;
         let version = What::FileVersion("brain.Event:2".to_string());
-        self.write(Event { wall_time: now, step: 0, what: Some(version) })?;
+        self.write(EventRecord { wall_time: now, step: 0, what: Some(version) })?;
         let start = SessionLog { status: SessionStatus::Start as i32 };
-        self.write(Event { wall_time: now, step: 0, what: Some(What::SessionLog(start)) })?;
+        self.write(EventRecord { wall_time: now, step: 0, what: Some(What::SessionLog(start)) })?;
         let hparams = self.about.hyperparameters.iter();
         let start = SessionStart {
             hparams: hparams.map(|(name, value)| (name.clone(), hparam(value))).collect(),
@@ -108,8 +128,8 @@ impl EventFiles {
         self.summary(self.about.begun, 0, vec![value])
     }
 
-    fn point(&mut self, point: &Point) -> Result<(), Error> {
-        let value = |(name, value): &(String, f64)| Value {
+    fn point(&mut self, point: &LoggedPoint) -> Result<(), Error> {
+        let value = |(name, value): &(String, f64)| SummaryValue {
             tag: name.clone(),
             metadata: None,
             content: Some(Content::Number(*value as f32)),
@@ -121,14 +141,15 @@ impl EventFiles {
 
     /// The confusion matrix of the last validation, and how the run ended.
     fn end(&mut self) -> Result<(), Error> {
-        let Some(ended) = Ended::read(&self.run) else { return Ok(()) };
+        let Some(ended) = TrackedEnd::read(&self.run) else { return Ok(()) };
         if let Some(confusion) = Confusion::read(&self.run) {
-            let picture = Picture::of_confusion(&confusion);
+            let picture = RgbPicture::of_confusion(&confusion);
             let encoded = picture.to_png().map_err(Error::file(&self.run.report()))?;
             let (height, width) = (picture.height as i32, picture.width as i32);
-            let image = Image { height, width, colorspace: 3, encoded };
+            let image = SummaryImage { height, width, colorspace: 3, encoded };
             let content = Some(Content::Image(image));
-            let value = Value { tag: "validation/confusion".to_string(), metadata: None, content };
+            let value =
+                SummaryValue { tag: "validation/confusion".to_string(), metadata: None, content };
             self.summary(ended.time, self.last_step, vec![value])?;
         }
         let status = match ended.state.as_str() {
@@ -141,12 +162,17 @@ impl EventFiles {
         self.summary(ended.time, self.last_step, vec![value])
     }
 
-    fn summary(&mut self, wall_time: f64, step: u64, value: Vec<Value>) -> Result<(), Error> {
-        let what = Some(What::Summary(Summary { value }));
-        self.write(Event { wall_time, step: step as i64, what })
+    fn summary(
+        &mut self,
+        wall_time: f64,
+        step: u64,
+        value: Vec<SummaryValue>,
+    ) -> Result<(), Error> {
+        let what = Some(What::Summary(EventSummary { value }));
+        self.write(EventRecord { wall_time, step: step as i64, what })
     }
 
-    fn write(&mut self, event: Event) -> Result<(), Error> {
+    fn write(&mut self, event: EventRecord) -> Result<(), Error> {
         let Some(file) = &mut self.file else { return Ok(()) };
         let written = record::write(&mut file.out, &event.encode_to_vec());
         written.map_err(Error::file(self.run.folder()))
@@ -200,12 +226,12 @@ fn hparam(value: &Json) -> ProtoValue {
     ProtoValue { kind: Some(kind) }
 }
 
-fn hparams_value(tag: &str, what: HparamsWhat) -> Value {
+fn hparams_value(tag: &str, what: HparamsWhat) -> SummaryValue {
     let data = HparamsData { version: 0, what: Some(what) };
     let plugin = PluginData { name: "hparams".to_string(), content: data.encode_to_vec() };
     // The plugin reads the metadata only, and wants an array without elements beside it.
-    let shape = Some(Shape { dim: vec![Dimension { size: 0 }] });
-    Value {
+    let shape = Some(TensorShape { dim: vec![Dimension { size: 0 }] });
+    SummaryValue {
         tag: tag.to_string(),
         metadata: Some(Metadata { plugin: Some(plugin) }),
         content: Some(Content::Tensor(Tensor { dtype: 1, shape })),

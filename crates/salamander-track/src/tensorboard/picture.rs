@@ -26,7 +26,7 @@ const DIGITS: [[u8; 5]; 10] = [
 ];
 
 /// A picture of red, green and blue bytes.
-pub struct Picture {
+pub struct RgbPicture {
     /// Pixels of a row.
     pub width: usize,
     /// Rows.
@@ -34,7 +34,7 @@ pub struct Picture {
     pixels: Vec<u8>,
 }
 
-impl Picture {
+impl RgbPicture {
     /// Rows are the truth, columns what was predicted; the darker, the greater the share of the row.
     pub fn of_confusion(confusion: &Confusion) -> Self {
         let classes = confusion.names.len();
@@ -131,10 +131,10 @@ fn chunk(png: &mut Vec<u8>, kind: [u8; 4], bytes: &[u8]) {
 mod tests {
     use super::*;
 
-    fn picture(classes: usize) -> Picture {
+    fn picture(classes: usize) -> RgbPicture {
         let counts =
             |truth: usize| (0..classes).map(|other| if other == truth { 90 } else { 10 }).collect();
-        Picture::of_confusion(&Confusion {
+        RgbPicture::of_confusion(&Confusion {
             names: (0..classes).map(|class| class.to_string()).collect(),
             counts: (0..classes).map(counts).collect(),
         })

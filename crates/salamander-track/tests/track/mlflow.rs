@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use salamander_core::experiment::Mlflow;
 use salamander_core::layout::RunLayout;
-use salamander_track::mlflow::state::State;
+use salamander_track::mlflow::state::SenderState;
 use salamander_track::{Patience, Sinks, Tracker};
 use serde_json::{Value, json};
 
@@ -17,17 +17,18 @@ const PATIENT: Patience =
     Patience { silent: Duration::from_secs(120), longest: Duration::from_secs(600) };
 
 fn sinks(uri: &str) -> Sinks {
-    let mlflow = Mlflow { uri: uri.to_string(), experiment: Some("a team's".to_string()) };
+    let (uri, experiment) = (uri.to_string(), Some("a team's".to_string()));
+    let mlflow = Mlflow { uri, experiment, checkpoint: true };
     Sinks { mlflow: Some(mlflow), ..Sinks::default() }
 }
 
-fn state(run: &RunLayout) -> State {
+fn state(run: &RunLayout) -> SenderState {
     let bytes = fs::read(run.mlflow()).expect("there");
     serde_json::from_slice(&bytes).expect("a state")
 }
 
 /// Waits until what the run has told fulfils a condition.
-fn until(run: &RunLayout, holds: impl Fn(&State) -> bool) {
+fn until(run: &RunLayout, holds: impl Fn(&SenderState) -> bool) {
     while !(run.mlflow().is_file() && holds(&state(run))) {
         std::thread::sleep(Duration::from_millis(20));
     }
@@ -43,6 +44,7 @@ for run in client.search_runs([experiment.experiment_id], order_by=["attributes.
         "id": run.info.run_id, "name": run.info.run_name, "status": run.info.status,
         "params": run.data.params, "tags": run.data.tags, "ended": run.info.end_time,
         "artifacts": [a.path for a in client.list_artifacts(run.info.run_id)],
+        "checkpoint": [a.path for a in client.list_artifacts(run.info.run_id, "checkpoints/step-00001000")],
         "metrics": {n: sorted([m.step, m.timestamp, repr(m.value)]
                               for m in client.get_metric_history(run.info.run_id, n)) for n in names},
     })
@@ -68,6 +70,7 @@ fn a_server_that_loses_answers_and_a_run_that_is_killed_leave_each_point_once() 
     let tracker = Tracker::start(&run, &sinks(&proxy.uri()));
     folder::append(&run, 801..=1000, 1);
     folder::append_text(&run, &folder::epoch(1000));
+    folder::checkpoint(&run, "step-00001000");
     folder::end(&run);
     assert_eq!(tracker.finish(PATIENT), Vec::<String>::new());
     let found = server.ask(LOOK);
@@ -85,8 +88,12 @@ fn check_run(run: &Value) {
     assert_eq!(run["params"]["seed"], "3");
     assert_eq!(run["tags"]["salamander.run"], "digits-1");
     assert_eq!(run["tags"]["label.first"], "first");
-    let expected = json!(["confusion.png", "experiment.yaml", "report.json", "summary.json"]);
+    let expected =
+        json!(["checkpoints", "confusion.png", "experiment.yaml", "report.json", "summary.json"]);
     assert_eq!(run["artifacts"], expected);
+    let within = ["manifest.json", "model.safetensors"]
+        .map(|name| format!("checkpoints/step-00001000/{name}"));
+    assert_eq!(run["checkpoint"], json!(within));
     let loss = run["metrics"]["loss"].as_array().expect("points");
     let steps: Vec<u64> = loss.iter().filter_map(|point| point[0].as_u64()).collect();
     assert_eq!(steps, (1..=1000).collect::<Vec<u64>>());

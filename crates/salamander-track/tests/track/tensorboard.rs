@@ -25,6 +25,8 @@ for line in sys.stdin:
         out = {tag: [[e.step, e.wall_time, e.value] for e in reader.Scalars(tag)] for tag in tags["scalars"]}
         out["images"] = {tag: [[e.step, e.width, e.height, e.encoded_image_string[:4].hex()]
                          for e in reader.Images(tag)] for tag in tags["images"]}
+        out["histograms"] = {tag: [[e.step, e.histogram_value.num, sum(e.histogram_value.bucket)]
+                             for e in reader.Histograms(tag)] for tag in tags["histograms"]}
         hparams = {}
         try:
             contents = reader.PluginTagToContent("hparams")
@@ -123,6 +125,7 @@ fn tensorboard_reads_what_was_written_while_it_is_written_and_after_a_resume() {
     let Some(mut live) = Live::start(&run) else { return };
     let tracker = Tracker::start(&run, &sinks());
     folder::append(&run, 1..=100, 0);
+    folder::histograms(&run, [40, 80], 3);
     let read = live.until("the first life", 1..=100);
     assert_eq!(read["loss"][9][1], 1_700_000_010.0, "the time of the line");
     assert_eq!(read["hparams"]["start"]["optimizer.name"], "sgd");
@@ -130,6 +133,7 @@ fn tensorboard_reads_what_was_written_while_it_is_written_and_after_a_resume() {
     assert_eq!(read["hparams"]["group"], "digits-1");
     // Goes back to step 50 in the same process, as an elastic run does.
     folder::cut(&run, 50);
+    folder::histograms(&run, [80], 5);
     folder::append(&run, 51..=80, 1);
     let read = live.until("after a checkpoint was gone back to", 1..=80);
     assert_eq!(read["loss"][60][2].as_f64().map(|v| v as f32), Some(folder::loss(61, 1) as f32));
@@ -137,6 +141,7 @@ fn tensorboard_reads_what_was_written_while_it_is_written_and_after_a_resume() {
     drop(tracker);
     folder::cut(&run, 60);
     let tracker = Tracker::start(&run, &sinks());
+    folder::histograms(&run, [80, 120], 7);
     folder::append(&run, 61..=120, 2);
     folder::append_text(&run, &folder::epoch(120));
     folder::end(&run);
@@ -158,6 +163,8 @@ fn check_end(read: &Value) {
     assert_eq!(read["images"]["validation/confusion"][0][0], 120);
     assert_eq!(read["images"]["validation/confusion"][0][3], "89504e47");
     assert_eq!(read["hparams"]["end"], 1);
+    let steps = serde_json::json!([[40, 3.0, 3.0], [80, 7.0, 7.0], [120, 7.0, 7.0]]);
+    assert_eq!(read["histograms"], serde_json::json!({"weights/layer.weight": steps}));
     assert_eq!(read["loss"][55][2].as_f64().map(|v| v as f32), Some(folder::loss(56, 1) as f32));
     assert_eq!(read["loss"][65][2].as_f64().map(|v| v as f32), Some(folder::loss(66, 2) as f32));
 }

@@ -14,7 +14,7 @@ use salamander_ps::{Held, checkpoint as rows};
 
 use super::dense::{BLOCK, Dense, TABLE};
 use crate::Error;
-use crate::checkpoint::{self, Keeping, Snapshot, Store, beginning_with, read_manifest};
+use crate::checkpoint::{self, CheckpointStore, Keeping, Snapshot, beginning_with, read_manifest};
 use crate::example::AssetFiles;
 use crate::progress::Progress;
 
@@ -38,7 +38,7 @@ impl CheckpointFolders {
         let held = rows::held(&files)?;
         self.fill_in(&mut progress, &held);
         let ending = format!("-{:03}-{:04}", kept.id.term.0, kept.id.number);
-        let store = Store::open(self.keeping.clone())?;
+        let store = CheckpointStore::open(self.keeping.clone())?;
         let name = match self.find(&ending) {
             Some(there) => there,
             None => {
@@ -63,7 +63,7 @@ impl CheckpointFolders {
     }
 
     /// Waits for the writer. A checkpoint that cannot be put into the run's store counts here all the same.
-    fn close(&self, store: Store) -> Result<(), Error> {
+    fn close(&self, store: CheckpointStore) -> Result<(), Error> {
         match store.close() {
             Err(Error::NotStored(reason)) => {
                 tracing::error!(reason, "a checkpoint is not in the store");
@@ -112,7 +112,7 @@ impl CheckpointFolders {
         progress.after = None;
         progress.steps = self.names.complete_steps(&applied, self.epochs);
         let steps = self.plan.steps().max(1);
-        (progress.epoch, progress.step) = (progress.steps / steps, progress.steps % steps);
+        (progress.epoch, progress.step) = (progress.steps.0 / steps, progress.steps.0 % steps);
         let within = progress.step * self.plan.aggregation;
         progress.batches = progress.epoch * self.plan.batches() + within;
         progress.ledger = self.ledger(&applied, held);
@@ -127,7 +127,7 @@ impl CheckpointFolders {
             held.iter().flat_map(|held| held.pages.keys().copied()).collect();
         for epoch in epochs {
             let page = |held: &Held| held.pages.get(&epoch).copied().unwrap_or_default();
-            let counted = |page: &salamander_ps::Page| page.applied + page.skipped;
+            let counted = |page: &salamander_ps::LedgerPage| page.applied + page.skipped;
             let more = |held: &Held| {
                 counted(&page(held)).saturating_sub(self.records(&held.applied, epoch))
             };
@@ -188,7 +188,7 @@ mod tests {
     use salamander_core::ledger::LedgerLine;
     use salamander_core::plan::MicroBatch;
     use salamander_core::seed::mix;
-    use salamander_ps::{Page, Pages};
+    use salamander_ps::{LedgerPage, Pages};
 
     use super::*;
 
@@ -216,14 +216,14 @@ mod tests {
     /// A partition that has the names with these numbers, some of them twice.
     fn held(folders: &CheckpointFolders, numbers: &[u64]) -> Held {
         let mut applied = Applied::new(2);
-        let mut page = Page::default();
+        let mut page = LedgerPage::default();
         for number in numbers {
             let name: MicroBatch = folders.names.name(0, *number);
             applied.insert(name);
             let slices = folders.plan.micro_batches(0, name.step, 1);
             let slice = slices.iter().find(|slice| slice.name == name).expect("it has one");
             for record in slice.positions.clone() {
-                page.add(&Page { applied: 1, skipped: 0, digest: mix(record) });
+                page.add(&LedgerPage { applied: 1, skipped: 0, digest: mix(record) });
             }
         }
         Held { partitions: vec![0], applied, pages: Pages::from([(0, page)]) }
@@ -234,7 +234,7 @@ mod tests {
         let held: Vec<Held> = partitions.iter().map(|names| held(&folders, names)).collect();
         let mut progress = Progress::default();
         folders.fill_in(&mut progress, &held);
-        (progress.ledger.lines().remove(0), progress.steps)
+        (progress.ledger.lines().remove(0), progress.steps.0)
     }
 
     #[test]

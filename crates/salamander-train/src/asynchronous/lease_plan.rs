@@ -7,7 +7,7 @@ use salamander_core::asynchronous::{Consistency, Numbering, Settings};
 use salamander_core::course::LeasePlan;
 use salamander_core::experiment::PsMode;
 use salamander_core::layout::COURSE;
-use salamander_ps::{Engine, EngineOptions, Mode, Rows};
+use salamander_ps::{Engine, EngineOptions, Mode, TableRows};
 
 use super::dense::Dense;
 use super::folder::CheckpointFolders;
@@ -87,7 +87,7 @@ fn write_first_rows<T: Trial>(
     let (ids, values): (Vec<u64>, Vec<f32>) =
         ((0..dense.blocks() as u64).collect(), dense.gather(model));
     if !ids.is_empty() {
-        engine.set(Rows { table, ids: &ids, values: &values })?;
+        engine.set(TableRows { table, ids: &ids, values: &values })?;
     }
     Ok(engine.snapshot()?)
 }

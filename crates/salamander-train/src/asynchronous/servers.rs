@@ -8,7 +8,7 @@ use burn::tensor::TensorData;
 use salamander_core::asynchronous::Map;
 use salamander_net::{Cancel, Keys};
 use salamander_ps::client::{Ack, Client, ClientOptions, Seen, Sent};
-use salamander_ps::{Page, Push, Read, Rows, TableSpec};
+use salamander_ps::{LedgerPage, Push, Read, TableRows, TableSpec};
 
 use super::dense::{BLOCK, Dense};
 use crate::Error;
@@ -131,7 +131,7 @@ impl Servers {
     pub(super) fn begin_push(
         &self,
         name: salamander_core::plan::MicroBatch,
-        tally: Page,
+        tally: LedgerPage,
         factor: f64,
         gradients: &Gradients<'_>,
     ) -> Result<Sent<'static>, Error> {
@@ -141,7 +141,7 @@ impl Servers {
         let mut rows = Declared::rows(&tables[DENSE + 1..], gradients.rows);
         if !gradients.blocks.is_empty() {
             let Gradients { blocks: ids, dense: values, .. } = *gradients;
-            rows.insert(0, Rows { table: tables[DENSE].id, ids, values });
+            rows.insert(0, TableRows { table: tables[DENSE].id, ids, values });
         }
         let push = Push { name, tally, factor, scale: 1.0, seen: None, rows: &rows };
         let sent = client.begin_push(&push, seen.as_ref()).map_err(trouble)?;

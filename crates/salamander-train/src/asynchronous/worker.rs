@@ -3,6 +3,7 @@
 
 use std::cell::RefCell;
 use std::ops::Range;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use salamander_core::asynchronous::{LeaseAnswer, LeaseAsk, MapVersion, Process, Task, Work};
@@ -11,7 +12,7 @@ use salamander_core::experiment::{Ps, PsMode, Settings};
 use salamander_core::plan::MicroBatch;
 use salamander_core::report::{Brief, Measured};
 use salamander_net::Cancel;
-use salamander_ps::Page;
+use salamander_ps::LedgerPage;
 use salamander_ps::client::{Ack, Sent};
 
 use super::dense::{BLOCK, Dense};
@@ -22,11 +23,12 @@ use crate::Error;
 use crate::evaluate::{BatchRange, Over, evaluate_part};
 use crate::loader::{Loaded, Loader};
 use crate::params;
+use crate::profile::{Profiler, WorkTimes};
 use crate::step::{Destination, Staging, StepSum, compute};
 use crate::tables::Opened;
 use crate::trainer::{Setup, Timings};
 use crate::trial::{BatchOf, Trial};
-use crate::worker::WorkerConnection;
+use crate::worker::{Meter, WorkerConnection};
 
 /// Names of a lease at most: enough to load ahead, few enough to be done again cheaply.
 const NAMES: u64 = 4;
@@ -48,8 +50,20 @@ pub(crate) fn work<T: Trial>(setup: Setup, connection: WorkerConnection) -> Resu
     }
     let data = job.prepared.trained_on(&job.course);
     let blocks = vec![0.0; dense.blocks() * BLOCK];
-    let mut worker =
-        BatchComputer { job, dense, servers, blocks, local_steps, since_pull: 0, stale: true };
+    let (meter, profile) = (connection.meter.clone(), OwnWork::default());
+    let folder = &job.prepared.setup.folder;
+    let _profiler = Profiler::start(folder, &connection.process(), Arc::clone(&profile.work));
+    let mut worker = BatchComputer {
+        job,
+        dense,
+        servers,
+        blocks,
+        local_steps,
+        since_pull: 0,
+        stale: true,
+        meter,
+        profile,
+    };
     let mut session = LeaseSession::open(connection, data, cancel)?;
     let worked = worker.work(&mut session);
     session.close(worked)
@@ -66,6 +80,25 @@ struct BatchComputer<T> {
     since_pull: u64,
     /// The dense parameters must be pulled before they are used.
     stale: bool,
+    /// What this worker shows of itself.
+    meter: Meter,
+    profile: OwnWork,
+}
+
+/// What this worker has done, for whoever looks meanwhile.
+#[derive(Default)]
+struct OwnWork {
+    names: u64,
+    timings: Timings,
+    work: Arc<WorkTimes>,
+}
+
+impl OwnWork {
+    fn add(&mut self, names: u64, timings: &Timings) {
+        self.names += names;
+        self.timings.add(timings);
+        self.work.note(self.names, &self.timings, Duration::ZERO);
+    }
 }
 
 /// Names that this worker holds for a while, and what was found for those that all servers have.
@@ -90,6 +123,8 @@ struct Pushed {
 
 impl<T: Trial> BatchComputer<T> {
     fn work(&mut self, session: &mut LeaseSession) -> Result<(), Error> {
+        // There are no groups: each trains by itself.
+        self.meter.begins(1);
         while !session.is_over() {
             session.session.working(Doing::Idle, 0);
             match session.ask(&LeaseAsk::Work { most: self.lease() })? {
@@ -139,6 +174,7 @@ impl<T: Trial> BatchComputer<T> {
         for loaded in loader {
             let loaded = loaded?;
             let timings = Timings { data: started.elapsed(), ..Timings::default() };
+            session.session.waited(timings.data);
             // Servers apply the last push while this one is computed; its acknowledgements are there by now.
             let pushed = self.one(session, loaded, brief, timings);
             let is_known = |last: &Pushed| self.servers.is_acknowledged(&last.sent);
@@ -160,6 +196,7 @@ impl<T: Trial> BatchComputer<T> {
         let HeldLease { work, mut measured, .. } = lease;
         let report = work.report();
         measured.truncate(report.names.len());
+        self.meter.worked(session.session.beat());
         let told = session.ask(&LeaseAsk::Pushed { report, measured })?;
         tracing::debug!(fence, ?told, "reported");
         if !work.is_done() {
@@ -176,8 +213,17 @@ impl<T: Trial> BatchComputer<T> {
             lease.work.acked(lease.map, name, Process { server: server as u32, incarnation });
         }
         measured.timings.exchange += started.elapsed();
+        self.show(name, &measured);
+        self.profile.add(1, &measured.timings);
         lease.measured.push(measured);
         Ok(())
+    }
+
+    /// Where this worker is, by the last name that all servers have.
+    fn show(&self, name: MicroBatch, measured: &Measured) {
+        let steps = name.epoch * self.job.course.plan().steps() + name.step + 1;
+        let loss = measured.loss / measured.tally.applied.max(1) as f64;
+        self.meter.stepped(steps, name.epoch, loss);
     }
 
     /// The rest of a lease is given back when servers cannot be reached.
@@ -223,7 +269,8 @@ impl<T: Trial> BatchComputer<T> {
 
         let started = Instant::now();
         session.session.working(Doing::Exchanging, tally.applied);
-        let page = Page { applied: tally.applied, skipped: tally.skipped, digest: tally.digest };
+        let page =
+            LedgerPage { applied: tally.applied, skipped: tally.skipped, digest: tally.digest };
         let gradients = Gradients { blocks: &ids, dense: &values, rows: &rows };
         let sent = self.servers.begin_push(name, page, factor, &gradients)?;
         timings.exchange += started.elapsed();

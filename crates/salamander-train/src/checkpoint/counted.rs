@@ -113,6 +113,8 @@ fn is_name(name: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use salamander_core::progress::StepCount;
+
     use super::super::{Snapshot, write};
     use super::*;
 
@@ -163,7 +165,7 @@ mod tests {
         let mut list = Counted::default();
         for steps in [1, 2, 3] {
             write(folder.path(), &Snapshot::sample(steps), None).expect("written");
-            list.add(&super::super::id(steps));
+            list.add(&super::super::id(StepCount(steps)));
         }
         let mut bytes = list.to_bytes();
         bytes["step-00000001\nstep-0000000".len()] ^= 8;

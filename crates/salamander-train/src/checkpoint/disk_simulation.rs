@@ -4,6 +4,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use salamander_core::progress::StepCount;
 use salamander_core::seed::derive;
 use salamander_files::faulty::FaultyDisk;
 use salamander_files::{Disk, put_back};
@@ -58,10 +59,10 @@ fn lives(seed: u64, engine: &Engine) -> usize {
         faulty.crash();
         put_back(&*disk, Path::new(FOLDER)).expect("put back");
         for steps in &whole {
-            let path = Path::new(FOLDER).join(super::super::id(*steps));
+            let path = Path::new(FOLDER).join(super::super::id(StepCount(*steps)));
             let found =
                 read_on(&*disk, &path).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
-            assert_eq!(found.state.progress.steps, *steps, "seed {seed}");
+            assert_eq!(found.state.progress.steps.0, *steps, "seed {seed}");
         }
     }
     if let Some(steps) = whole.pop() {
@@ -73,7 +74,7 @@ fn lives(seed: u64, engine: &Engine) -> usize {
 /// A flipped bit in any file is found, and the checkpoint is written again.
 fn rot(seed: u64, faulty: &FaultyDisk, steps: u64) {
     let disk = faulty.shared();
-    let path = Path::new(FOLDER).join(super::super::id(steps));
+    let path = Path::new(FOLDER).join(super::super::id(StepCount(steps)));
     let names = disk.names(&path).expect("there");
     let name = &names[derive(seed, &[9]) as usize % names.len()];
     let before = disk.read(&path.join(name)).expect("there");
@@ -81,7 +82,9 @@ fn rot(seed: u64, faulty: &FaultyDisk, steps: u64) {
     assert_ne!(disk.read(&path.join(name)).expect("there"), before);
     match read_on(&*disk, &path) {
         // Only what the manifest says about times and names, which no state is made of.
-        Ok(found) => assert!(name == super::super::MANIFEST && found.state.progress.steps == steps),
+        Ok(found) => {
+            assert!(name == super::super::MANIFEST && found.state.progress.steps.0 == steps)
+        }
         Err(_) => {
             write_one(&disk, steps, None).expect("written again");
             read_on(&*disk, &path).expect("intact again");

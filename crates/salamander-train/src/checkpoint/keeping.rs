@@ -9,7 +9,7 @@ use salamander_files::{put_back, real};
 
 use super::remote::RemoteCheckpoints;
 use super::store::{SCRATCH, beginning_with, best_first, names};
-use super::{Checkpoint, Manifest, Store, read};
+use super::{Checkpoint, CheckpointStore, Manifest, read};
 use crate::Error;
 
 /// Checkpoints that a run keeps at least, so that a broken one can be replaced by the one before.
@@ -42,7 +42,8 @@ impl Keeping {
     /// Removes the checkpoints that the policy does not keep, and what is older than the newest one and does not count.
     /// Only called by whoever writes checkpoints, after `last`, which will count in a moment.
     pub(super) fn remove_superfluous(&self, last: &Path) {
-        let (manifests, counting) = match (Store::list(&self.folder), names(&self.folder)) {
+        let (manifests, counting) = match (CheckpointStore::list(&self.folder), names(&self.folder))
+        {
             (Ok(manifests), Ok(counting)) => (manifests, counting),
             (Err(error), _) | (_, Err(error)) => {
                 tracing::warn!(%error, "it is not known what counts, so nothing is removed");

@@ -6,7 +6,7 @@
 //! ```
 //! use salamander::prelude::*;
 //! use salamander::train::*;
-//! use salamander_train::checkpoint::{Store, Which};
+//! use salamander_train::checkpoint::{CheckpointStore, Which};
 //! # #[derive(Example)]
 //! # struct Point { #[input(columns = ["x", "y"])] at: [f32; 2], #[label] side: u8 }
 //! # #[derive(Module, Debug)]
@@ -44,8 +44,8 @@
 //! let checkpoints = setup.checkpoints();
 //! let models = models![Net];
 //! models.find(Some("net"))?.train(setup, None, Vec::new())?;
-//! let last = Store::find(&checkpoints, &Which::Latest)?;
-//! assert_eq!(last.state.progress.steps, 18);
+//! let last = CheckpointStore::find(&checkpoints, &Which::Latest)?;
+//! assert_eq!(last.state.progress.steps.0, 18);
 //! assert!(last.state.model.contains_key("out.weight"));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
@@ -68,7 +68,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::example::AssetFiles;
 use crate::optimize::ParamState;
-use crate::progress::Progress;
+use crate::progress::{Progress, StepCount};
 
 pub use counted::Counted;
 pub(crate) use keeping::Keeping;
@@ -80,8 +80,8 @@ pub(crate) use read::{read, read_manifest};
 use read::{read_manifest_on, read_on};
 pub use remote::RemoteCheckpoints;
 use salamander_core::layout::{EXPERIMENT, MODEL};
+pub use store::{CheckpointStore, Which};
 pub(crate) use store::{SCRATCH, beginning_with, sweep};
-pub use store::{Store, Which};
 pub(crate) use tensors::{from_safetensors, write_safetensors};
 use write::write;
 
@@ -124,8 +124,8 @@ impl Snapshot {
     /// The state after so many steps of a model with one weight, for tests.
     pub(crate) fn sample(steps: u64) -> Self {
         Self {
-            id: id(steps),
-            progress: Progress { steps, ..Progress::default() },
+            id: id(StepCount(steps)),
+            progress: Progress { steps: StepCount(steps), ..Progress::default() },
             model: vec![("w".to_string(), TensorData::new(vec![steps as f32], [1]))],
             optimizers: Default::default(),
             experiment: "entrypoint: x\n".to_string(),
@@ -156,7 +156,7 @@ pub struct Manifest {
     /// The folder's name.
     pub id: String,
     /// Optimizer steps done.
-    pub steps: u64,
+    pub steps: StepCount,
     /// The epoch of the next step.
     pub epoch: u64,
     /// The watched metric at this point, smaller being better.
@@ -190,6 +190,6 @@ pub struct FileEntry {
 }
 
 /// The folder's name for a version of the parameters.
-pub(crate) fn id(steps: u64) -> String {
+pub(crate) fn id(steps: StepCount) -> String {
     format!("step-{steps:08}")
 }

@@ -8,7 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use salamander_core::experiment::CheckpointStorage;
-use salamander_core::layout::{CHECKPOINTS, COUNTED};
+use salamander_core::layout::{CHECKPOINTS, COUNTED, TRIALS};
 use salamander_data::{Bucket, Listing, ObjectVersion};
 use salamander_files::{Durability, PendingFolder, real, write_synced};
 
@@ -81,6 +81,17 @@ impl Objects for Bucket {
     }
 }
 
+/// The name of a run's place below its store: the folder's. A trial is below its search, whose trials are numbered like
+/// those of any other.
+fn place_of(folder: &Path) -> String {
+    let names: Vec<_> = folder.iter().rev().take(3).map(|name| name.to_string_lossy()).collect();
+    match names.as_slice() {
+        [trial, trials, search] if trials == TRIALS => format!("{search}/{trials}/{trial}"),
+        [run, ..] => run.to_string(),
+        [] => String::new(),
+    }
+}
+
 /// A run's place in a store.
 pub struct RemoteCheckpoints {
     objects: Box<dyn Objects>,
@@ -97,8 +108,7 @@ impl RemoteCheckpoints {
 
     /// The place of the run in this folder, if its experiment names a store.
     pub fn of_run(storage: &CheckpointStorage, folder: &Path) -> Result<Option<Self>, Error> {
-        let run = folder.file_name().unwrap_or_default().to_string_lossy();
-        storage.store.as_deref().map(|url| Self::open(url, &run)).transpose()
+        storage.store.as_deref().map(|url| Self::open(url, &place_of(folder))).transpose()
     }
 
     #[cfg(test)]

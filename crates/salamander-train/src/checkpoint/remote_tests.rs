@@ -5,6 +5,7 @@ use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 
 use salamander_core::experiment::CheckpointPolicy;
+use salamander_core::progress::StepCount;
 
 use super::super::uploader::{UploadCommand, Uploader};
 use super::super::{Snapshot, write};
@@ -124,7 +125,7 @@ fn usable(shelf: &Shelf) -> Vec<u64> {
     for manifest in &counting {
         remote.download(&manifest.id, fresh.path()).expect("what counts is whole");
     }
-    counting.iter().map(|manifest| manifest.steps).collect()
+    counting.iter().map(|manifest| manifest.steps.0).collect()
 }
 
 fn keeping(folder: &Path, patience: u64) -> Keeping {
@@ -141,7 +142,7 @@ fn a_kill_at_any_request_leaves_what_counted_before() {
         for (path, steps) in paths.iter().zip(1..) {
             remote.upload(path)?;
             complete.set(steps);
-            remote.tidy(&keeping(folder.path(), 0), &super::super::id(steps))?;
+            remote.tidy(&keeping(folder.path(), 0), &super::super::id(StepCount(steps)))?;
         }
         Ok::<(), Error>(())
     };
@@ -199,7 +200,7 @@ fn an_intact_copy_takes_the_place_of_a_damaged_folder() {
         assert!(read(&here[1]).is_err());
     };
     let keeping = keeping(folder.path(), 0);
-    let found = |id: &str| keeping.intact_in(Some(&remote), id).expect("found").manifest.steps;
+    let found = |id: &str| keeping.intact_in(Some(&remote), id).expect("found").manifest.steps.0;
     spoil();
     assert_eq!(found("step-00000005"), 5);
     read(&here[1]).expect("it was brought");

@@ -45,14 +45,14 @@ enum WriteCommand {
 }
 
 /// The folder of a run's checkpoints, and the thread that writes them.
-pub struct Store {
+pub struct CheckpointStore {
     /// Dropped first, which ends the thread; the results are there until then.
     sender: SyncSender<WriteCommand>,
     thread: OwnedThread,
     results: Receiver<Result<PathBuf, Error>>,
 }
 
-impl Store {
+impl CheckpointStore {
     /// Starts the writer. Only the copy to the host holds training up; two snapshots at most are in
     /// memory. With a store a checkpoint is finished when it is there.
     pub(crate) fn open(keeping: Keeping) -> Result<Self, Error> {

@@ -2,10 +2,15 @@
 
 use salamander_core::experiment::{CheckpointPolicy, CheckpointStorage};
 use salamander_core::layout::COUNTED;
+use salamander_core::progress::StepCount;
 use tempfile::TempDir;
 
-use super::super::{MODEL, id, remove_leftovers};
+use super::super::{MODEL, remove_leftovers};
 use super::*;
+
+fn id(steps: u64) -> String {
+    super::super::id(StepCount(steps))
+}
 
 fn run() -> (TempDir, Keeping) {
     let run = tempfile::tempdir().expect("a folder");
@@ -40,7 +45,7 @@ fn a_damaged_checkpoint_is_written_again() {
     let path = written(&keeping, 5);
     damage(&path);
     written(&keeping, 5);
-    assert_eq!(read(&path).expect("intact again").state.progress.steps, 5);
+    assert_eq!(read(&path).expect("intact again").state.progress.steps.0, 5);
     assert_eq!(entries(&keeping), [id(5)]);
 }
 
@@ -55,7 +60,7 @@ fn a_list_that_cannot_be_read_removes_nothing_and_is_an_error() {
     fs::write(keeping.folder.join(COUNTED), &bytes).expect("written");
     keeping.remove_superfluous(&paths[4]);
     assert!(paths.iter().all(|path| path.exists()), "what counts may be among them");
-    let error = Store::list(&keeping.folder).expect_err("damaged").to_string();
+    let error = CheckpointStore::list(&keeping.folder).expect_err("damaged").to_string();
     assert!(error.contains("counted: the list of checkpoints that count is damaged"), "{error}");
     assert!(keeping.newest(&mut |_| {}).is_err() && remove_leftovers(&keeping.folder).is_err());
     fs::write(keeping.folder.join(COUNTED), counted.to_bytes()).expect("written");
@@ -74,7 +79,8 @@ fn the_newest_are_kept_and_those_to_recover_from_take_no_place() {
     let mut kept = |policy, save_trial_latest| {
         let storage = CheckpointStorage { save_trial_latest, ..CheckpointStorage::default() };
         (keeping.policy, keeping.storage) = (policy, storage);
-        let superfluous = keeping.superfluous(&Store::list(&keeping.folder).expect("readable"));
+        let superfluous =
+            keeping.superfluous(&CheckpointStore::list(&keeping.folder).expect("readable"));
         (1..=6).filter(|steps| !superfluous.contains(&id(*steps))).collect::<Vec<u64>>()
     };
     assert_eq!(kept(CheckpointPolicy::All, 1), [2, 3, 5, 6]);
@@ -109,7 +115,7 @@ fn what_killed_writers_left_is_removed() {
 #[test]
 fn a_panic_while_a_checkpoint_is_written_is_told_and_the_writer_lives_on() {
     let (_run, keeping) = run();
-    let store = Store::open(keeping.clone()).expect("opened");
+    let store = CheckpointStore::open(keeping.clone()).expect("opened");
     let rows: Finish = Box::new(|_| panic!("a row is no row"));
     store.save(Snapshot::sample(1), Some(rows)).expect("handed over");
     let told = store.flush().remove(0).expect_err("it panicked").to_string();

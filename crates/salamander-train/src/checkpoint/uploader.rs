@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use salamander_core::layout::{COUNTED, EXPERIMENT, METRICS};
 
 use super::remote::RemoteCheckpoints;
-use super::{Keeping, Store};
+use super::{CheckpointStore, Keeping};
 use crate::Error;
 use crate::threads::OwnedThread;
 
@@ -40,7 +40,7 @@ impl Uploader {
         results: Sender<Result<PathBuf, Error>>,
     ) -> Result<Self, Error> {
         let (sender, orders) = channel();
-        let left = Store::list(&keeping.folder)?.pop();
+        let left = CheckpointStore::list(&keeping.folder)?.pop();
         let left =
             left.map(|last| PendingUpload { path: keeping.folder.join(last.id), told: false });
         let (flushes, until) = (Vec::new(), None);

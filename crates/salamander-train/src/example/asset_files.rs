@@ -8,12 +8,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use salamander_core::environment;
+use salamander_core::experiment::Data;
 use salamander_core::layout::ASSETS;
 use salamander_files::{Durability, replace};
 
-use super::AssetSpec;
+use super::{AssetSpec, fit};
 use crate::Error;
-use crate::checkpoint::Store;
+use crate::checkpoint::CheckpointStore;
+use crate::trainer::open_data;
 
 /// The checksums of a folder of assets.
 const CHECKSUMS: &str = "checksums.json";
@@ -56,9 +58,15 @@ impl AssetFiles {
         let absent = Self::absent(specs, folders);
         let is_there = |spec: &&AssetSpec| absent.iter().all(|other| other.file != spec.file);
         let there: Vec<AssetSpec> = specs.iter().filter(is_there).copied().collect();
+        let elsewhere =
+            "put it into the working folder of the image instead, and not beside the experiment";
         let text = |(name, bytes): (&str, &[u8])| match std::str::from_utf8(bytes) {
             Ok(text) => Ok((name.to_string(), text.to_string())),
-            Err(error) => Err(Error::Invalid(format!("{name}: {error}"))),
+            Err(error) => {
+                let reason =
+                    format!("{name} is no text ({error}), which a job could carry: {elsewhere}");
+                Err(Error::Invalid(reason))
+            }
         };
         Self::find(&there, folders)?.iter().map(text).collect()
     }
@@ -81,36 +89,79 @@ impl AssetFiles {
     /// Those of a run: from its folder; for a run that came from a store, from its newest checkpoint; for a job on a
     /// cluster, which has no folder when it is made, those that it was submitted with, else of the image's folder.
     pub fn of_run(specs: &[AssetSpec], folder: &Path) -> Result<Self, Error> {
-        if specs.is_empty() {
-            return Ok(Self::default());
+        match Self::kept(specs, folder)? {
+            Some(kept) => Ok(kept),
+            None => Self::of_job(specs, brought().as_deref(), &[], &Data::default()),
         }
-        if folder.join(ASSETS).is_dir() {
-            return Self::read(specs, folder);
-        }
-        let checkpoints = folder.join(salamander_core::layout::CHECKPOINTS);
-        match Store::newest_intact(&checkpoints, &mut |_| {})? {
-            Some(checkpoint) => Ok(checkpoint.assets),
+    }
+
+    /// The same in a process that trains: a job's pods also look into the folder that the model names, and make what is
+    /// not there from the training data if the experiment says so.
+    pub(crate) fn of_training(
+        specs: &[AssetSpec],
+        folder: &Path,
+        named: Option<&Path>,
+        data: &Data,
+    ) -> Result<Self, Error> {
+        match Self::kept(specs, folder)? {
+            Some(kept) => Ok(kept),
             None => {
-                Self::of_job(specs, std::env::var_os(environment::ASSETS.name).map(PathBuf::from))
+                let named: Vec<&Path> = named.into_iter().collect();
+                Self::of_job(specs, brought().as_deref(), &named, data)
             }
         }
     }
 
-    /// Those that a job brings along, by their names in a run, and from the current folder those that it does not.
-    fn of_job(specs: &[AssetSpec], brought: Option<PathBuf>) -> Result<Self, Error> {
+    /// The copies that a run has, in its folder or in its newest checkpoint.
+    fn kept(specs: &[AssetSpec], folder: &Path) -> Result<Option<Self>, Error> {
+        if specs.is_empty() {
+            return Ok(Some(Self::default()));
+        }
+        if folder.join(ASSETS).is_dir() {
+            return Self::read(specs, folder).map(Some);
+        }
+        let checkpoints = folder.join(salamander_core::layout::CHECKPOINTS);
+        Ok(CheckpointStore::newest_intact(&checkpoints, &mut |_| {})?
+            .map(|checkpoint| checkpoint.assets))
+    }
+
+    /// Those of the named folders; else those that a job brings along, by their names in a run; else those of the
+    /// current folder, or of the data.
+    fn of_job(
+        specs: &[AssetSpec],
+        brought: Option<&Path>,
+        named: &[&Path],
+        data: &Data,
+    ) -> Result<Self, Error> {
         let mut found = BTreeMap::new();
         let mut others = Vec::new();
         for spec in specs {
             let name = stored_name(spec.file);
-            let here = brought.as_deref().map(|folder| first(&[folder], &name)).transpose()?;
+            let here = first(named, spec.file)?;
+            let bring = || brought.map(|folder| first(&[folder], &name)).transpose();
+            let here = here.map_or_else(bring, |bytes| Ok(Some(Some(bytes))))?;
             match here.flatten() {
                 Some(bytes) => drop(found.insert(name, bytes)),
                 None => others.push(*spec),
             }
         }
-        let others = Self::find(&others, &[Path::new("")])?;
+        let others = Self::find_or_fit(&others, &[Path::new("")], data)?;
         found.extend(others.iter().map(|(name, bytes)| (name.to_string(), bytes.to_vec())));
         Ok(Self(Arc::new(found)))
+    }
+
+    /// Looks for each file in folders. With `data: {fit: true}` those that are not there are made from the training
+    /// data.
+    pub fn find_or_fit(specs: &[AssetSpec], folders: &[&Path], data: &Data) -> Result<Self, Error> {
+        let mut absent = Self::absent(specs, folders);
+        absent.retain(AssetSpec::is_fitted);
+        if absent.is_empty() || !data.fit {
+            return Self::find(specs, folders);
+        }
+        let is_absent = |spec: &AssetSpec| absent.iter().any(|other| other.file == spec.file);
+        let there: Vec<AssetSpec> = specs.iter().filter(|spec| !is_absent(spec)).copied().collect();
+        let training = open_data("data.training", &data.training.0, data)?;
+        Ok(Self::find(&there, folders)?.with(fit(&absent, &training)?))
     }
 
     /// Reads what [`AssetFiles::write`] has put into a folder; a file that is missing or was changed is an error.
@@ -206,6 +257,11 @@ impl AssetFiles {
     }
 }
 
+/// The folder with what a job was submitted with.
+fn brought() -> Option<PathBuf> {
+    std::env::var_os(environment::ASSETS.name).map(PathBuf::from)
+}
+
 /// The name of a file among those of a run: its path as one word.
 fn stored_name(file: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
@@ -277,11 +333,32 @@ mod tests {
         let taken = AssetFiles::to_take_along(SPECS, &[beside.path()]).expect("found");
         assert_eq!(taken, [("lists_words.txt".to_string(), "rock\n".to_string())].into());
         fs::write(config.path().join("lists_words.txt"), "rock\n").unwrap();
-        let found = AssetFiles::of_job(SPECS, Some(config.path().to_owned())).expect("brought");
+        let plain = Data::default();
+        let of_job = |brought, named: &[&Path]| AssetFiles::of_job(SPECS, brought, named, &plain);
+        let found = of_job(Some(config.path()), &[]).expect("brought");
         assert_eq!(found, AssetFiles::find(SPECS, &[beside.path()]).expect("found"));
         let absent = AssetFiles::to_take_along(SPECS, &[config.path()]);
         assert!(absent.expect("may be in the image").is_empty());
-        assert!(AssetFiles::of_job(SPECS, None).is_err());
+        assert!(of_job(None, &[]).is_err());
+        let named = with_words("blues\n");
+        let found = of_job(Some(config.path()), &[named.path()]).expect("named");
+        assert_eq!(found, AssetFiles::find(SPECS, &[named.path()]).expect("found"));
+
+        let data = named.path().join("songs.csv");
+        fs::write(&data, "genre\nrock\njazz\njazz\n").unwrap();
+        let training = salamander_core::experiment::Paths(vec![data.display().to_string()]);
+        let fitted = Data { fit: true, training, ..Data::default() };
+        let made = AssetFiles::of_job(SPECS, None, &[], &fitted).expect("made");
+        assert_eq!(made.get(SPECS[0].file), Some(&b"jazz\nrock\n"[..]));
+    }
+
+    #[test]
+    fn a_file_that_a_job_cannot_carry_is_told_with_what_to_do() {
+        let folder = with_words("");
+        fs::write(folder.path().join(SPECS[0].file), [0xff]).expect("written");
+        let refused = AssetFiles::to_take_along(SPECS, &[folder.path()]);
+        let error = refused.expect_err("no text").to_string();
+        assert!(error.contains("lists_words.txt is no text") && error.contains("image"), "{error}");
     }
 
     #[test]

@@ -121,11 +121,6 @@ impl Assets {
         Self::load(specs, AssetFiles::find(specs, &[Path::new("")])?)
     }
 
-    /// Loads those of a run, from its folder.
-    pub(crate) fn of_run(specs: &[AssetSpec], folder: &Path) -> Result<Self, Error> {
-        Self::load(specs, AssetFiles::of_run(specs, folder)?)
-    }
-
     /// The files.
     pub fn files(&self) -> &AssetFiles {
         &self.0.files

@@ -114,6 +114,12 @@ pub trait Example: Sized + Send + 'static {
         device: &Device,
     ) -> Result<Self::Batch, DecodeError>;
 
+    /// About how many tokens its texts have, by which requests to a served model are put together; 0 where an example
+    /// is of the same size as any other.
+    fn tokens(&self) -> usize {
+        0
+    }
+
     /// Names of the label's classes, for reports and predictions; none where labels are numbers.
     fn class_names(_assets: &Assets) -> Vec<String> {
         Vec::new()

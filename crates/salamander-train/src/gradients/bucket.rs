@@ -9,7 +9,7 @@ use crate::Error;
 
 /// A parameter's part of a bucket.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Part {
+pub struct BucketPart {
     /// The parameter's path.
     pub path: String,
     /// How many values it has.
@@ -21,7 +21,7 @@ pub struct Part {
 /// A sum of gradients on a device.
 #[derive(Clone, Debug)]
 pub struct BucketSum {
-    parts: Vec<Part>,
+    parts: Vec<BucketPart>,
     bucket: Tensor<1>,
     /// What the bucket is to be multiplied by: kept beside it, since the optimizer's pass can do it for nothing.
     pub(super) factor: f32,
@@ -30,7 +30,7 @@ pub struct BucketSum {
 impl BucketSum {
     /// The gradients of one micro-batch.
     pub(super) fn new(found: Vec<FlatGradient>, device: &Device) -> Self {
-        let parts = found.iter().map(|param| Part {
+        let parts = found.iter().map(|param| BucketPart {
             path: param.path.clone(),
             len: param.len,
             used: param.gradient.is_some(),
@@ -41,7 +41,7 @@ impl BucketSum {
     /// Gradients of the host on a device; none if there are no parameters.
     pub(crate) fn send(params: &[ParamGradient], device: &Device) -> Option<Self> {
         // A parameter that nobody used has no values to tell its length by, and needs none.
-        let parts = params.iter().map(|param| Part {
+        let parts = params.iter().map(|param| BucketPart {
             path: param.path.clone(),
             len: param.sum.as_ref().map_or(0, Vec::len),
             used: param.sum.is_some(),
@@ -96,7 +96,7 @@ impl BucketSum {
     }
 
     /// The parts that have a gradient, with the place that each begins at.
-    pub fn used(&self) -> impl Iterator<Item = (&Part, usize)> {
+    pub fn used(&self) -> impl Iterator<Item = (&BucketPart, usize)> {
         let mut next = 0;
         let placed = self.parts.iter().map(move |part| {
             let at = next;

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use salamander_core::asynchronous::Lineage;
-use salamander_ps::{Engine, EngineOptions, Read, Rows, TableSpec};
+use salamander_ps::{Engine, EngineOptions, Read, TableRows, TableSpec};
 
 use super::exported::import;
 use super::{Declared, Finish, RowGradient, RowSource, StagedRows};
@@ -29,7 +29,7 @@ impl LocalRows {
     pub(crate) fn import(&mut self, folder: &Path, specs: &[TableSpec]) -> Result<(), Error> {
         for (table, spec) in self.tables.iter().zip(specs) {
             import(folder, spec, |ids, values| {
-                Ok(self.engine.set(Rows { table: table.id, ids, values })?)
+                Ok(self.engine.set(TableRows { table: table.id, ids, values })?)
             })?;
         }
         Ok(())

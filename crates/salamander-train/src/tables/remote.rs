@@ -8,7 +8,7 @@ use std::time::Duration;
 use salamander_core::asynchronous::Lineage;
 use salamander_net::{Cancel, Keys};
 use salamander_ps::client::{self, Client, Sent, WantedRows};
-use salamander_ps::wire::{Advance, Before, Code, Reset, Start};
+use salamander_ps::wire::{Advance, Before, Code, HistoryStart, Reset};
 use salamander_ps::{Read, TableSpec};
 
 use super::{Declared, Finish, RowGradient, RowSource, SharedRows, StagedRows};
@@ -279,7 +279,12 @@ impl SharedRows for RemoteRows {
         self.complete()?;
         let KnownServers { endpoints: from, destination: to, cancel } = self.servers.get();
         let before = Before::new(self.lineage, from.len(), from.iter().cloned().enumerate());
-        let start = Start { servers: to.len(), version, from: Some(before), ..Start::default() };
+        let start = HistoryStart {
+            servers: to.len(),
+            version,
+            from: Some(before),
+            ..HistoryStart::default()
+        };
         // Both sit in the same seats.
         let endpoints = if to.len() > from.len() { to } else { from };
         let resets: Vec<Reset> = (0..endpoints.len()).map(|server| start.reset(server)).collect();

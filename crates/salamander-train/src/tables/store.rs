@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use salamander_core::asynchronous::Lineage;
-use salamander_ps::{Read, Rows, TableId, TableSpec};
+use salamander_ps::{Read, TableId, TableRows, TableSpec};
 
 use crate::Error;
 
@@ -32,8 +32,8 @@ impl Declared {
     }
 
     /// Gradients as the place knows their tables.
-    pub(crate) fn rows<'a>(tables: &[Self], gradients: &'a [RowGradient]) -> Vec<Rows<'a>> {
-        let rows = gradients.iter().map(|gradient| Rows {
+    pub(crate) fn rows<'a>(tables: &[Self], gradients: &'a [RowGradient]) -> Vec<TableRows<'a>> {
+        let rows = gradients.iter().map(|gradient| TableRows {
             table: tables[gradient.table].id,
             ids: &gradient.ids,
             values: &gradient.values,

@@ -3,13 +3,10 @@
 
 use std::net::SocketAddr;
 
-use salamander_core::asynchronous::Lineage;
-use salamander_core::elastic::Ending;
-use salamander_core::report::EndReport;
 use salamander_net::{Cancel, Endpoint, Fold, Keys, Listener, Ring, RingOptions, Token};
 
 use crate::Error;
-use crate::exchange::{Applying, Begin, Entered, Exchange, Place};
+use crate::exchange::{Entered, Exchange, Place};
 use crate::tables::StagedRows;
 use crate::trainer::{Outcome, Setup, Trainer};
 use crate::trial::Trial;
@@ -69,25 +66,7 @@ impl Exchange for RingMember {
         if std::mem::replace(&mut self.has_entered, true) {
             return Err(Error::Leaving);
         }
-        Ok(Entered {
-            place: self.place,
-            begin: Begin::Keep,
-            transfer: None,
-            rows: Lineage::default(),
-            moves: None,
-        })
-    }
-
-    fn transfer(&mut self, _source: usize, state: Vec<u8>) -> Result<Vec<u8>, Error> {
-        Ok(state)
-    }
-
-    fn replace(&mut self) -> Result<Applying, Error> {
-        Ok(Applying::unwatched())
-    }
-
-    fn adopt(&mut self, _digest: u64) -> Result<(), Error> {
-        Ok(())
+        Ok(Entered::first(self.place))
     }
 
     fn gather(&mut self, side: &[u8]) -> Result<Vec<Vec<u8>>, Error> {
@@ -108,19 +87,7 @@ impl Exchange for RingMember {
         Ok(&*ring.bucket(len).map_err(broken)?)
     }
 
-    fn commit(&mut self, _digest: u64) -> Result<Applying, Error> {
-        Ok(Applying::unwatched())
-    }
-
     fn wants_stop(&self) -> bool {
         false
-    }
-
-    fn checkpoint_id(&mut self, steps: u64) -> String {
-        crate::checkpoint::id(steps)
-    }
-
-    fn conclude(&mut self, _ending: Ending, _report: EndReport) -> Result<(), Error> {
-        Ok(())
     }
 }

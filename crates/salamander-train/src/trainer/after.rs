@@ -9,7 +9,7 @@ use salamander_core::tree::{self, Share};
 use super::tree_fold::TreeFold;
 use super::{Outcome, Trainer};
 use crate::Error;
-use crate::checkpoint::{Snapshot, Store};
+use crate::checkpoint::{CheckpointStore, Snapshot};
 use crate::evaluate::{self, BatchRange, Over, evaluate_share};
 use crate::trial::Trial;
 
@@ -59,6 +59,7 @@ impl<T: Trial> Trainer<T> {
 
     /// All members meet, so that all of them hold what is written; then one writes it.
     pub(super) fn save_together(&mut self) -> Result<(), Error> {
+        let started = Instant::now();
         self.move_rows()?;
         // What recovers a run must be what all members hold.
         let weights = (self.place.size > 1).then(|| self.own_weights());
@@ -66,7 +67,25 @@ impl<T: Trial> Trainer<T> {
         self.agree(&all)?;
         let _applying = self.exchange.commit(1)?;
         let (recovery, watched) = (self.course.is_recovery(), self.course.saved());
-        if self.place.leads() { self.save(watched, recovery) } else { Ok(()) }
+        if self.place.leads() {
+            self.save(watched, recovery)?;
+        }
+        self.saving += started.elapsed();
+        Ok(())
+    }
+
+    /// Whoever wants to leave may do so once the checkpoint is written. Nobody goes on before that: what was done since
+    /// would be done again.
+    pub(super) fn hold(&mut self) -> Result<(), Error> {
+        if !std::mem::take(&mut self.holds) {
+            return Ok(());
+        }
+        let written = self.checkpoints.written(CheckpointStore::flush)?;
+        self.tell_saved(&written.paths);
+        if let Some(error) = &written.failed {
+            tracing::warn!(%error, "the checkpoint that a server waits for was not written");
+        }
+        self.exchange.hold(self.place.leads() && written.failed.is_none())
     }
 
     /// Hands the state to the writer of checkpoints.
@@ -80,7 +99,7 @@ impl<T: Trial> Trainer<T> {
     /// Tells of the checkpoints that are on disk by now. One whose rows a server could not write is left out: the one
     /// before it stays in force, and training goes on.
     pub(super) fn report_saved(&mut self) -> Result<(), Error> {
-        let written = self.checkpoints.written(Store::finished)?;
+        let written = self.checkpoints.written(CheckpointStore::finished)?;
         self.tell_saved(&written.paths);
         if let Some(error) = written.failed {
             tracing::warn!(%error, "a checkpoint was not written");
@@ -90,7 +109,7 @@ impl<T: Trial> Trainer<T> {
 
     /// Waits for all checkpoints to be on disk.
     fn flush(&mut self) -> Result<(), Error> {
-        let written = self.checkpoints.written(Store::flush)?;
+        let written = self.checkpoints.written(CheckpointStore::flush)?;
         self.tell_saved(&written.paths);
         written.failed.map_or(Ok(()), Err)
     }

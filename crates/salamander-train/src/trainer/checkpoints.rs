@@ -4,19 +4,20 @@
 use std::path::PathBuf;
 
 use salamander_core::layout::COUNTED;
+use salamander_core::progress::StepCount;
 
 use super::Setup;
 use crate::Error;
-use crate::checkpoint::{Checkpoint, Keeping, Manifest, SCRATCH, Snapshot, Store, read};
+use crate::checkpoint::{Checkpoint, CheckpointStore, Keeping, Manifest, SCRATCH, Snapshot, read};
 use crate::tables::Finish;
 
 /// Writes checkpoints and finds them again.
 pub(super) struct CheckpointWriter {
     keeping: Keeping,
     /// Opened by the member that writes.
-    store: Option<Store>,
+    store: Option<CheckpointStore>,
     /// Steps at the last checkpoint that was handed over.
-    saved: Option<u64>,
+    saved: Option<StepCount>,
 }
 
 /// What became of the checkpoints that were handed over.
@@ -50,14 +51,14 @@ impl CheckpointWriter {
     }
 
     /// Whether the last state is in a checkpoint that is intact, or about to be.
-    pub(super) fn has(&self, steps: u64, id: &str) -> Result<bool, Error> {
+    pub(super) fn has(&self, steps: StepCount, id: &str) -> Result<bool, Error> {
         // Where no list says what counts, one that was written for another generation may not.
         let listed = self.keeping.folder.join(COUNTED).exists();
         let folder = &self.keeping.folder;
         let counts = |old: &Manifest| {
             old.steps == steps && (listed || old.id == id) && read(&folder.join(&old.id)).is_ok()
         };
-        Ok(self.saved == Some(steps) || Store::list(folder)?.iter().any(counts))
+        Ok(self.saved == Some(steps) || CheckpointStore::list(folder)?.iter().any(counts))
     }
 
     /// What a killed process could not put into the run's store any more goes there.
@@ -68,10 +69,10 @@ impl CheckpointWriter {
         }
     }
 
-    /// The checkpoints since the last call: [`Store::finished`] or [`Store::flush`] says which.
+    /// The checkpoints since the last call: [`CheckpointStore::finished`] or [`CheckpointStore::flush`] says which.
     pub(super) fn written(
         &mut self,
-        which: fn(&Store) -> Vec<Result<PathBuf, Error>>,
+        which: fn(&CheckpointStore) -> Vec<Result<PathBuf, Error>>,
     ) -> Result<Written, Error> {
         let mut written = Written::default();
         for each in self.store.as_ref().map_or_else(Vec::new, which) {
@@ -91,7 +92,7 @@ impl CheckpointWriter {
 
     /// The newest checkpoint in the folder.
     pub(super) fn latest(&self) -> Result<Option<PathBuf>, Error> {
-        let newest = Store::list(&self.keeping.folder)?.pop();
+        let newest = CheckpointStore::list(&self.keeping.folder)?.pop();
         Ok(newest.map(|manifest| self.keeping.folder.join(&manifest.id)))
     }
 
@@ -100,10 +101,10 @@ impl CheckpointWriter {
         self.keeping.intact(id)
     }
 
-    fn open(&mut self) -> Result<&Store, Error> {
+    fn open(&mut self) -> Result<&CheckpointStore, Error> {
         match &mut self.store {
             Some(store) => Ok(store),
-            none => Ok(none.insert(Store::open(self.keeping.clone())?)),
+            none => Ok(none.insert(CheckpointStore::open(self.keeping.clone())?)),
         }
     }
 }

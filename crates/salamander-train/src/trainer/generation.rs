@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use salamander_core::asynchronous::Lineage;
-use salamander_core::progress::RowsMove;
+use salamander_core::progress::{RowsMove, StepCount};
 use salamander_core::seed::mix;
 
 use super::Trainer;
@@ -62,7 +62,7 @@ impl<T: Trial> Trainer<T> {
             self.course.begin_anew();
             match id {
                 Some(id) => self.resume(self.checkpoints.intact(id)?)?,
-                None => self.state.restore_rows(&[], 0)?,
+                None => self.state.restore_rows(&[], StepCount(0))?,
             }
             let to = self.course.progress().steps;
             let moved = RowsMove { to, factor: 1.0, divisor: 1.0 };
@@ -118,7 +118,7 @@ impl<T: Trial> Trainer<T> {
         if self.place.leads() {
             let moved = self.course.progress().rows;
             self.state.advance_rows(moved)?;
-            let version = moved.map_or(0, |rows| rows.to);
+            let version = moved.map_or(0, |rows| rows.to.0);
             self.state.tables.with_shared(|rows| rows.relocate(version, lineage))?;
             self.exchange.moved();
         }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use burn::tensor::TensorData;
 use salamander_core::asynchronous::Lineage;
-use salamander_core::progress::RowsMove;
+use salamander_core::progress::{RowsMove, StepCount};
 use salamander_core::tree::Share;
 
 use super::Prepared;
@@ -110,9 +110,9 @@ impl<T: Trial> ModelState<T> {
         pass: usize,
         own: &OwnPart<'_, BatchOf<T>>,
         arithmetic: Arithmetic,
-        steps: u64,
+        steps: StepCount,
     ) -> Result<Vec<StepSum>, Error> {
-        let staging = Staging { tables: &self.tables, to: Destination::Stage(steps) };
+        let staging = Staging { tables: &self.tables, to: Destination::Stage(steps.0) };
         let staging = (!self.tables.is_empty()).then_some(staging);
         let (model, pass, share) = (&*self.model, &self.passes[pass], own.share.clone());
         let sums = compute_share(model, pass, own.batches, arithmetic, staging, share)?;
@@ -150,7 +150,7 @@ impl<T: Trial> ModelState<T> {
     /// Brings the rows of tables to the state after a step.
     pub(super) fn advance_rows(&self, to: Option<RowsMove>) -> Result<(), Error> {
         if let Some(RowsMove { to, factor, divisor }) = to {
-            self.tables.with_store(|rows| rows.advance(to, factor, divisor))?;
+            self.tables.with_store(|rows| rows.advance(to.0, factor, divisor))?;
         }
         Ok(())
     }
@@ -166,8 +166,8 @@ impl<T: Trial> ModelState<T> {
     }
 
     /// Replaces all rows by those of a checkpoint's files, or by none.
-    pub(super) fn restore_rows(&self, files: &[PathBuf], version: u64) -> Result<(), Error> {
-        self.tables.with_store(|rows| rows.restore(files, version, self.lineage)).map(drop)
+    pub(super) fn restore_rows(&self, files: &[PathBuf], steps: StepCount) -> Result<(), Error> {
+        self.tables.with_store(|rows| rows.restore(files, steps.0, self.lineage)).map(drop)
     }
 
     /// Copies the rows for a checkpoint.

@@ -13,7 +13,7 @@ use crate::Error;
 use crate::checkpoint::Checkpoint;
 use crate::context::Context;
 use crate::model::entry;
-use crate::testing::{Point, Points, setup, train_together};
+use crate::testing::{Points, TestPoint, setup, train_together};
 use crate::trainer::Outcome;
 use crate::trial::{BuildError, Trial};
 
@@ -27,7 +27,7 @@ struct Steep {
 impl Trial for Steep {
     const NAME: &'static str = "steep";
     type Hparams = ();
-    type Example = Point;
+    type Example = TestPoint;
     type Output = Tensor<2>;
 
     fn build(cx: &Context<()>) -> Result<Self, BuildError> {

@@ -17,9 +17,9 @@ use super::{Setup, open_all};
 use crate::Error;
 use crate::arithmetic::number;
 use crate::callback::Callback;
-use crate::example::{Assets, Example, ExampleContext};
+use crate::example::{Assets, ExampleContext};
 use crate::exchange::TrainedOn;
-use crate::loader::{Job, Loader, LoaderOptions};
+use crate::loader::{LoadJob, Loader, LoaderOptions};
 use crate::step::Arithmetic;
 use crate::tables::{Opened, Tables};
 use crate::trial::{BatchOf, Pass, Trial};
@@ -48,7 +48,7 @@ impl Prepared {
     ) -> Result<(Self, Course, Callbacks), Error> {
         let experiment = &setup.experiment;
         let hp = hparams::read::<T::Hparams>(&experiment.hyperparameters)?;
-        let assets = Assets::of_run(T::Example::ASSETS, &setup.folder)?;
+        let assets = setup.assets::<T>()?;
         let precision = precision(experiment, &setup.device)?;
         let (training, validation) = open_all(experiment, &setup.folder, &mut callbacks)?;
         let records = validation.as_ref().map_or(0, |dataset| dataset.len());
@@ -84,7 +84,7 @@ impl Prepared {
         let (seed, shuffle, records) = (self.arithmetic.seed, data.shuffle, self.training.len());
         let jobs = slices.map(move |slice| {
             let order = Order::new(records, shuffle, seed, slice.name.epoch);
-            Job { slice, order }
+            LoadJob { slice, order }
         });
         let options = LoaderOptions {
             device: self.setup.device.clone().autodiff(),

@@ -6,11 +6,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use burn::tensor::Device;
 use salamander_core::experiment::{Data, Experiment};
+use salamander_core::hparams;
 use salamander_data::{Dataset, Format, OpenOptions, open_indexed};
 
 use crate::callback::Callback;
 use crate::checkpoint::{Checkpoint, Keeping};
-use crate::example::{Assets, Example};
+use crate::example::{AssetFiles, Assets, Example};
 use crate::model::{build_in_context, with_pretrained};
 use crate::tables::Tables;
 use crate::trial::Trial;
@@ -32,7 +33,7 @@ pub struct Setup {
 impl Setup {
     /// A model that was not trained here, and its tables.
     pub(crate) fn fresh<T: Trial>(&self) -> Result<(T, Tables), Error> {
-        let assets = Assets::of_run(T::Example::ASSETS, &self.folder)?;
+        let assets = self.assets::<T>()?;
         let device = self.device.clone().autodiff();
         let (model, cx) = build_in_context::<T>(&self.experiment, &device, assets)?;
         let model = match &self.experiment.start_from {
@@ -40,6 +41,14 @@ impl Setup {
             None => with_pretrained(model, &cx)?,
         };
         Ok((model, cx.tables))
+    }
+
+    /// What the records of a model are read with.
+    pub(crate) fn assets<T: Trial>(&self) -> Result<Assets, Error> {
+        let (specs, data) = (T::Example::ASSETS, &self.experiment.data);
+        let named = T::folder(&hparams::read::<T::Hparams>(&self.experiment.hyperparameters)?);
+        let files = AssetFiles::of_training(specs, &self.folder, named.as_deref(), data)?;
+        Assets::load(specs, files)
     }
 
     /// What the run keeps of its checkpoints.

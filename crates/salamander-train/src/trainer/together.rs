@@ -5,6 +5,7 @@ use std::time::Instant;
 use salamander_core::elastic::Work;
 use salamander_core::ledger::Tally;
 use salamander_core::metrics::{Metrics, number};
+use salamander_core::progress::StepCount;
 use salamander_core::tree;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -24,6 +25,8 @@ struct PassSide {
     stop: bool,
     /// Whether its clock says that a checkpoint is due; only the first member's counts.
     save: bool,
+    /// Whether it was asked for by a parameter server that wants to leave.
+    hold: bool,
     /// What moves its parameters.
     mover: String,
     /// A hash of its parameters, when they are compared.
@@ -65,6 +68,8 @@ pub(super) struct Reduced {
     pub(super) stop: bool,
     /// Whether a checkpoint to recover from is due.
     pub(super) save: bool,
+    /// Whether it is for a parameter server that wants to leave, for which all wait.
+    pub(super) hold: bool,
 }
 
 impl<T: Trial> Trainer<T> {
@@ -77,7 +82,8 @@ impl<T: Trial> Trainer<T> {
     ) -> Result<Reduced, Error> {
         let stop = self.exchange.wants_stop();
         let is_due = self.place.leads() && self.course.recovery_due(self.started.elapsed());
-        let save = self.exchange.wants_save() || is_due;
+        let hold = self.exchange.wants_save();
+        let save = hold || is_due;
         let records = own.iter().map(|sum| sum.tally.applied).sum();
         if self.place.size == 1 {
             self.exchange.working(Work::Computing, records);
@@ -85,7 +91,7 @@ impl<T: Trial> Trainer<T> {
             // One leaf is as finite as it was found to be.
             let is_sum = leaves.len() > 1 && !sum.overflow;
             sum.overflow |= is_sum && !sum.is_finite()?;
-            return Ok(Reduced { sum, digest: 0, stop, save });
+            return Ok(Reduced { sum, digest: 0, stop, save, hold });
         }
         let started = Instant::now();
         self.exchange.working(Work::Exchanging, records);
@@ -99,12 +105,14 @@ impl<T: Trial> Trainer<T> {
             parts.push((gradient, running));
         }
         let (weights, compare) = (self.due_weights(), self.agreement.proposes());
-        let side = PassSide { nodes, stop, save, mover: self.mover.clone(), weights, compare };
+        let mover = self.mover.clone();
+        let side = PassSide { nodes, stop, save, hold, mover, weights, compare };
         let sides: Vec<PassSide> = self.meet(&format!("pass {pass}"), &side)?;
         self.agree(&sides.iter().map(|side| side.weights).collect::<Vec<_>>())?;
         self.agreement.follow(sides.first().is_some_and(|first| first.compare));
         let stop = sides.iter().any(|side| side.stop);
         let save = sides.iter().any(|side| side.save);
+        let hold = sides.iter().any(|side| side.hold);
         let same_mover = sides.iter().all(|side| side.mover == self.mover);
         let fold = TreeFold::of(leaves, self.place.size)?;
         let nodes = fold.matched(sides.into_iter().map(|side| side.nodes))?;
@@ -128,7 +136,7 @@ impl<T: Trial> Trainer<T> {
         self.timings.exchange += started.elapsed();
         self.exchange.working(Work::Computing, 0);
         let sum = StepSum { gradient, tally, metrics, loss, running, overflow };
-        Ok(Reduced { sum, digest, stop, save })
+        Ok(Reduced { sum, digest, stop, save, hold })
     }
 
     /// Everybody's words, in the order of ranks, if all members are at the same point.
@@ -148,7 +156,7 @@ impl<T: Trial> Trainer<T> {
                 let reason = "the workers' callbacks must come to the same decisions";
                 Error::Invalid(format!("{} is {found}: {reason}", self.exchange.name(rank)))
             };
-            let (theirs, done, value): (String, u64, S) =
+            let (theirs, done, value): (String, StepCount, S) =
                 ciborium::from_reader(bytes.as_slice())
                     .map_err(|error| apart(format!("not at \"{point}\" ({error})")))?;
             if theirs != point || done != steps {

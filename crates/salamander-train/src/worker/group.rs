@@ -10,6 +10,7 @@ use salamander_core::elastic::{
     Activation, Begun, CheckpointMark, Ending, FromMember, Generation, MemberReport, Participant,
     Peer, ReportQueue, StartFrom, Work, WorkerId,
 };
+use salamander_core::progress::StepCount;
 use salamander_core::report::{EndReport, Report};
 use salamander_net::{Cancel, Endpoint, Fold, Listener, Ring};
 use salamander_proto::client::{Role, Sender, Session};
@@ -196,6 +197,7 @@ impl Exchange for Group {
 
     fn enter(&mut self) -> Result<Entered, Error> {
         self.joined = None;
+        self.options.connection.meter.waits();
         self.sender()?;
         loop {
             let begun = self.member.begin(&self.options.connection.leave);
@@ -326,6 +328,11 @@ impl Exchange for Group {
 
     fn working(&mut self, work: Work, records: u64) {
         self.member.working(work, records);
+        self.options.connection.meter.worked(self.member.beat());
+    }
+
+    fn waited(&mut self, time: Duration) {
+        self.member.waited(time);
     }
 
     fn wants_stop(&self) -> bool {
@@ -336,7 +343,19 @@ impl Exchange for Group {
         self.member.with(|machine| machine.take_save())
     }
 
-    fn checkpoint_id(&mut self, steps: u64) -> String {
+    fn hold(&mut self, saved: bool) -> Result<(), Error> {
+        let generation = self.joined()?.generation;
+        tracing::info!(%generation, saved, "waits for a parameter server to leave");
+        if let Some(session) = self.session.as_ref().filter(|_| saved) {
+            session.send(FromMember::Holds(generation));
+        }
+        let over = self.member.await_end(generation, &self.options.connection.leave);
+        over.or_else(|error| self.heed_leave().and(Err(error)))?;
+        // Not this generation alone, but the run.
+        Err(Error::Leaving)
+    }
+
+    fn checkpoint_id(&mut self, steps: StepCount) -> String {
         let id = crate::checkpoint::id(steps);
         let Some(Joined { generation, .. }) = self.joined else { return id };
         // A worker that was dropped may be writing the same step of another lineage.

@@ -63,6 +63,15 @@ impl SharedMember {
         self.with(|machine| machine.working(now, work, records));
     }
 
+    pub(super) fn waited(&self, time: Duration) {
+        self.with(|machine| machine.waited(time));
+    }
+
+    pub(super) fn beat(&self) -> Beat {
+        let now = self.now();
+        self.with(|machine| machine.beat(now))
+    }
+
     /// Waits for a generation that has this member; the exchanges in it end with what comes along.
     pub(super) fn begin(&self, leave: &AtomicBool) -> Result<(Begun, Cancel), Error> {
         self.wait(|state| {
@@ -164,8 +173,7 @@ impl Handler for SessionHandler {
     }
 
     fn beat(&mut self) -> Beat {
-        let now = self.0.now();
-        self.0.with(|machine| machine.beat(now))
+        self.0.beat()
     }
 
     fn connection(&mut self, up: bool) {

@@ -31,12 +31,12 @@ pub(super) trait Lanes: Copy {
     );
     /// Reads `rows` rows of `columns` values at distances of `stride`, and writes their transpose as vectors, which
     /// are `step` apart and zero behind the last row.
-    unsafe fn transpose(from: Block, to: *mut f32, step: usize);
+    unsafe fn transpose(from: MatrixBlock, to: *mut f32, step: usize);
 }
 
 /// A part of a matrix, of at most [`LANES`] rows and columns.
 #[derive(Clone, Copy)]
-pub(super) struct Block {
+pub(super) struct MatrixBlock {
     pub(super) values: *const f32,
     pub(super) stride: usize,
     pub(super) rows: usize,

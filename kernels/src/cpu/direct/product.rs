@@ -6,7 +6,7 @@
 
 use std::mem::MaybeUninit;
 
-use super::lanes::Block;
+use super::lanes::MatrixBlock;
 use super::tile::{Kernels, Tile, TileFn};
 use super::{PaddedPlane, TileChannels, kernels_for};
 use crate::cpu::buffer::{Fresh, with_scratch};
@@ -164,7 +164,7 @@ pub(super) fn pack_into(
     for group in TileChannels::all(rows, kernels.vectors) {
         for vector in 0..group.vectors {
             let first = group.first + vector * super::LANES;
-            let from = Block {
+            let from = MatrixBlock {
                 values: values[first * columns..].as_ptr(),
                 stride: columns,
                 rows: (rows - first).min(super::LANES),

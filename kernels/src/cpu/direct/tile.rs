@@ -8,7 +8,7 @@
     reason = "counted loops over small arrays are what the compiler unrolls into registers"
 )]
 
-use super::lanes::{Block, LANES, Lanes};
+use super::lanes::{LANES, Lanes, MatrixBlock};
 
 /// A tile of an output: some pixels of a row times one or two vectors of channels.
 #[derive(Clone, Copy)]
@@ -147,17 +147,17 @@ pub(super) unsafe fn runs<
 ///
 /// # Safety
 /// As for [`TileFn`]: `to` must have room for all columns.
-pub(super) type PackFn = unsafe fn(Block, *mut f32, usize);
+pub(super) type PackFn = unsafe fn(MatrixBlock, *mut f32, usize);
 
 #[inline(always)]
-pub(super) unsafe fn pack<L: Lanes>(from: Block, to: *mut f32, vectors: usize) {
+pub(super) unsafe fn pack<L: Lanes>(from: MatrixBlock, to: *mut f32, vectors: usize) {
     let step = vectors * LANES;
     for column in (0..from.columns).step_by(LANES) {
         // SAFETY: by the caller's promise; blocks are parts of the whole.
         unsafe {
             let values = from.values.add(column);
             let columns = LANES.min(from.columns - column);
-            L::transpose(Block { values, columns, ..from }, to.add(column * step), step);
+            L::transpose(MatrixBlock { values, columns, ..from }, to.add(column * step), step);
         }
     }
 }

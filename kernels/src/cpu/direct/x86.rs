@@ -9,7 +9,7 @@
 
 use std::arch::x86_64::*;
 
-use super::lanes::{Block, LANES, Lanes};
+use super::lanes::{LANES, Lanes, MatrixBlock};
 use super::tile::{Kernels, Runs, RunsFn, Tile, pack, runs, tile};
 
 /// The kernels that this CPU can run, best first.
@@ -74,8 +74,8 @@ impl Lanes for Wide {
     }
 
     #[inline(always)]
-    unsafe fn transpose(from: Block, to: *mut f32, step: usize) {
-        let Block { values, stride, rows, columns } = from;
+    unsafe fn transpose(from: MatrixBlock, to: *mut f32, step: usize) {
+        let MatrixBlock { values, stride, rows, columns } = from;
         // SAFETY: as above; the mask keeps loads inside of the columns.
         unsafe {
             let mask = low_lanes(columns);
@@ -195,7 +195,7 @@ impl Lanes for Narrow {
     }
 
     #[inline(always)]
-    unsafe fn transpose(from: Block, to: *mut f32, step: usize) {
+    unsafe fn transpose(from: MatrixBlock, to: *mut f32, step: usize) {
         // SAFETY: as above.
         unsafe {
             for column in 0..from.columns {
@@ -225,8 +225,8 @@ with_features!("avx512f", wide_tile<Q, V, S>(job: &Tile<'_>) = tile::<Wide, Q, V
 with_features!("avx2,fma", narrow_tile<Q, V, S>(job: &Tile<'_>) = tile::<Narrow, Q, V, S>);
 with_features!("avx512f", wide_runs<R, K, V, S>(job: &Runs<'_>) = runs::<Wide, R, K, V, S>);
 with_features!("avx2,fma", narrow_runs<R, K, V, S>(job: &Runs<'_>) = runs::<Narrow, R, K, V, S>);
-with_features!("avx512f", wide_pack<>(from: Block, to: *mut f32, vectors: usize) = pack::<Wide>);
-with_features!("avx2,fma", narrow_pack<>(from: Block, to: *mut f32, vectors: usize) = pack::<Narrow>);
+with_features!("avx512f", wide_pack<>(from: MatrixBlock, to: *mut f32, vectors: usize) = pack::<Wide>);
+with_features!("avx2,fma", narrow_pack<>(from: MatrixBlock, to: *mut f32, vectors: usize) = pack::<Narrow>);
 
 macro_rules! tiles {
     ($name:ident, $v:literal, $s:literal: $($q:literal)*) => { &[$($name::<$q, $v, $s>),*] };

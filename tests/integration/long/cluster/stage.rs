@@ -6,14 +6,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use fake_cluster::{Cluster, JOBS, NAMESPACE, Operator, PODS, wait_until};
+use fake_cluster::{Cluster, JOBS, NAMESPACE, Operator, PODS, page, wait_until};
 use serde_json::{Value, json};
 use tests::chaos::{self, Fire};
 
 use crate::interrupted::steps_logged;
-use crate::support::Workplace;
+use crate::support::{PROGRAM, Workplace};
 
-const PROGRAM: &str = env!("CARGO_BIN_EXE_salamander-under-test");
 /// A folder that all pods see.
 pub(super) const SHARED: &str = "storage: {hostPath: /var/salamander}\n";
 /// A job that does not come this far by then hangs.
@@ -175,6 +174,17 @@ impl Stage {
         );
     }
 
+    /// What the pod of a place shows of itself, at the address that its log names.
+    pub(super) fn metrics(&self, role: &str, index: u32) -> String {
+        let pod = self.pod(role, index).expect("it runs");
+        let log = self.cluster.server.kubelet.folder().join("logs").join(format!("{pod}.log"));
+        let log = std::fs::read_to_string(log).unwrap_or_default();
+        let line = log.lines().find(|line| line.contains("shows metrics")).expect("it says where");
+        let line: Value = serde_json::from_str(line).expect("JSON");
+        let address = line["fields"]["address"].as_str().expect("an address");
+        page(address, "/metrics").expect("answered")
+    }
+
     pub(super) fn kill(&self, pod: &str) {
         self.cluster.server.kubelet.kill(&self.cluster.pod_key(pod));
     }
@@ -261,8 +271,11 @@ impl Stage {
         let ledger = self.place.ok(&["ledger", &run.display().to_string(), "--json"]).json();
         summary["ledger"] = ledger.get("ledger").cloned().unwrap_or(ledger);
         assert_eq!(summary["ledger"].as_array().map(Vec::len), Some(self.fire.epochs as usize));
-        summary["checkpoint"] = newest(&run).display().to_string().into();
-        chaos::count(&summary, &self.fire).expect("every record exactly once per epoch");
+        let newest = newest(&run);
+        summary["checkpoint"] = newest.display().to_string().into();
+        summary["weights_hash"] = weights_hash(&newest);
+        chaos::prove(Path::new(PROGRAM), self.place.path(), &self.fire, &summary)
+            .expect("every record exactly once per epoch, and the bits of an undisturbed run");
         summary
     }
 
@@ -292,8 +305,15 @@ impl Drop for Stage {
     }
 }
 
+/// What a checkpoint says of its bits.
+pub(super) fn weights_hash(checkpoint: &Path) -> Value {
+    let text = std::fs::read_to_string(checkpoint.join("manifest.json")).expect("a manifest");
+    let manifest: Value = serde_json::from_str(&text).expect("JSON");
+    manifest["weights_hash"].clone()
+}
+
 /// The newest checkpoint of a run.
-fn newest(run: &Path) -> PathBuf {
+pub(super) fn newest(run: &Path) -> PathBuf {
     let entries = std::fs::read_dir(run.join("checkpoints")).expect("checkpoints").flatten();
     let folders = entries.map(|entry| entry.path()).filter(|path| {
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();

@@ -10,7 +10,7 @@ pub(super) const MOST_WORDS: usize = 1000;
 pub(super) const BUCKETS: usize = 10_000;
 
 /// An input of the model.
-pub(super) struct Field {
+pub(super) struct InputColumn {
     /// Its name in Rust.
     pub(super) ident: String,
     pub(super) column: String,
@@ -28,14 +28,14 @@ pub(super) enum ColumnKind {
 }
 
 /// The inputs, and why other columns are none.
-pub(super) struct Found {
-    pub(super) fields: Vec<Field>,
+pub(super) struct FoundColumns {
+    pub(super) fields: Vec<InputColumn>,
     pub(super) left_out: Vec<(String, &'static str)>,
 }
 
 /// Looks at all columns but the label.
-pub(super) fn find(stats: &Stats, label: &str) -> Found {
-    let mut found = Found { fields: Vec::new(), left_out: Vec::new() };
+pub(super) fn find(stats: &Stats, label: &str) -> FoundColumns {
+    let mut found = FoundColumns { fields: Vec::new(), left_out: Vec::new() };
     let mut taken = vec![identifier(label)];
     for column in stats.columns().iter().filter(|column| column.name != label) {
         let mut ident = identifier(&column.name);
@@ -45,7 +45,7 @@ pub(super) fn find(stats: &Stats, label: &str) -> Found {
         match kind(stats, column, &ident) {
             Ok(kind) => {
                 taken.push(ident.clone());
-                found.fields.push(Field { ident, column: column.name.clone(), kind });
+                found.fields.push(InputColumn { ident, column: column.name.clone(), kind });
             }
             Err(reason) => found.left_out.push((column.name.clone(), reason)),
         }

@@ -3,12 +3,12 @@
 use std::path::Path;
 
 use super::LabelColumn;
-use super::columns::{BUCKETS, ColumnKind, Field, identifier};
+use super::columns::{BUCKETS, ColumnKind, InputColumn, identifier};
 
 /// The program: the columns as fields, embeddings of words beside numbers, two layers.
-pub(super) fn program(file: &Path, target: &LabelColumn, fields: &[Field]) -> String {
-    let numbers: Vec<&Field> = fields.iter().filter(|field| is_number(field)).collect();
-    let words: Vec<&Field> = fields.iter().filter(|field| !is_number(field)).collect();
+pub(super) fn program(file: &Path, target: &LabelColumn, fields: &[InputColumn]) -> String {
+    let numbers: Vec<&InputColumn> = fields.iter().filter(|field| is_number(field)).collect();
+    let words: Vec<&InputColumn> = fields.iter().filter(|field| !is_number(field)).collect();
     let file = file.file_name().unwrap_or_default().to_string_lossy();
     let label = identifier(&target.column);
     let mut text = format!(
@@ -48,12 +48,12 @@ pub(super) fn experiment(name: &str, target: &LabelColumn) -> String {
     )
 }
 
-fn is_number(field: &Field) -> bool {
+fn is_number(field: &InputColumn) -> bool {
     matches!(field.kind, ColumnKind::Number { .. })
 }
 
 /// Words of a vocabulary have a row each, and all others one together.
-fn rows(field: &Field) -> usize {
+fn rows(field: &InputColumn) -> usize {
     match &field.kind {
         ColumnKind::Vocabulary { words, .. } => words + 1,
         ColumnKind::Hashed { .. } | ColumnKind::Number { .. } => BUCKETS,
@@ -72,7 +72,7 @@ fn hyperparameters(words: bool) -> String {
     )
 }
 
-fn example(target: &LabelColumn, label: &str, fields: &[Field]) -> String {
+fn example(target: &LabelColumn, label: &str, fields: &[InputColumn]) -> String {
     let mut text =
         String::from("/// A row of the table.\n#[derive(Example)]\npub struct Record {\n");
     for field in fields {
@@ -118,7 +118,7 @@ fn example(target: &LabelColumn, label: &str, fields: &[Field]) -> String {
     text + &format!("    #[label{said}]\n    {label}: {kind},\n}}\n\n")
 }
 
-fn model(numbers: &[&Field], words: &[&Field], target: &LabelColumn) -> String {
+fn model(numbers: &[&InputColumn], words: &[&InputColumn], target: &LabelColumn) -> String {
     let outputs = target.classes.as_ref().map_or(1, Vec::len);
     let count = numbers.len();
     let has_words = !words.is_empty();
@@ -132,7 +132,7 @@ fn model(numbers: &[&Field], words: &[&Field], target: &LabelColumn) -> String {
         ),
         false => ("", "", "", count.to_string()),
     };
-    let list = |fields: &[&Field]| -> String {
+    let list = |fields: &[&InputColumn]| -> String {
         let all: Vec<String> = fields.iter().map(|f| format!("&batch.{}", f.ident)).collect();
         all.join(", ")
     };

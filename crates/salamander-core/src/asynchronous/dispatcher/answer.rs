@@ -1,6 +1,8 @@
 //! What the dispatcher hears of servers and what it answers and orders, with its reasons.
 
-use crate::asynchronous::{Applied, Checkpoint, Entry, MapVersion, Placement, Process, Task};
+use crate::asynchronous::{
+    Applied, AsynchronousEntry, MapVersion, Placement, Process, ServerCheckpoint, Task,
+};
 use crate::elastic::{Ending, Generation, Millis};
 
 /// What a server says about itself, at each connection and when it has got its partitions.
@@ -27,7 +29,7 @@ pub struct Placed {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DispatchAction {
     /// Write down.
-    Journal(Entry),
+    Journal(AsynchronousEntry),
     /// Let a server get the partitions of a map, then say what it has.
     Place {
         /// The server.
@@ -35,9 +37,9 @@ pub enum DispatchAction {
         /// The map and where its partitions come from.
         placement: Placement,
         /// The checkpoint for what nobody holds; none: they begin fresh.
-        checkpoint: Option<Checkpoint>,
+        checkpoint: Option<ServerCheckpoint>,
         /// The one before it, for parts of it that are damaged or missing. What those lack is given out again.
-        older: Option<Checkpoint>,
+        older: Option<ServerCheckpoint>,
     },
     /// All servers of the map have their partitions: copies kept for others may go.
     Settled {
@@ -113,7 +115,7 @@ pub enum Waiting {
 
 /// What became of a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum ReportVerdict {
     /// All its names are done.
     Done,
     /// The pushes were made for another map: the names were put back.

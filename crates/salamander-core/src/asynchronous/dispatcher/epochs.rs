@@ -1,7 +1,7 @@
 //! The end of an epoch, which all names of it and of those before have to reach, and the end of the run.
 
 use super::{DispatchAction, Dispatcher, NotYet};
-use crate::asynchronous::Entry;
+use crate::asynchronous::AsynchronousEntry;
 use crate::elastic::Ending;
 
 impl Dispatcher {
@@ -16,7 +16,7 @@ impl Dispatcher {
             self.advance();
             return Err(NotYet::Reopened(epoch));
         }
-        self.journal(Entry::Finished(epoch + 1));
+        self.journal(AsynchronousEntry::Finished(epoch + 1));
         self.told = None;
         if self.is_complete() {
             self.end(Ending::Completed);
@@ -39,7 +39,7 @@ impl Dispatcher {
     /// An early end is wanted: nothing more is given out, and what is done goes into a checkpoint.
     pub fn stop(&mut self) {
         if !self.history.stopping && self.ending.is_none() {
-            self.journal(Entry::Stopping);
+            self.journal(AsynchronousEntry::Stopping);
         }
         self.advance();
     }

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use super::{Dispatcher, Lease, Verdict, Waiting};
+use super::{Dispatcher, Lease, ReportVerdict, Waiting};
 use crate::asynchronous::{Fence, Report, Task};
 use crate::elastic::{Millis, WorkerId};
 use crate::plan::MicroBatch;
@@ -87,9 +87,9 @@ impl Dispatcher {
 
     /// A worker has pushed names and tells who acknowledged them. It counts from whichever lease it comes: an ack
     /// of the current process in the current map is the truth.
-    pub fn report(&mut self, now: Millis, worker: WorkerId, report: &Report) -> Verdict {
+    pub fn report(&mut self, now: Millis, worker: WorkerId, report: &Report) -> ReportVerdict {
         let verdict = self.judge(report);
-        if verdict == Verdict::Done {
+        if verdict == ReportVerdict::Done {
             for name in report.names.iter().filter(|name| self.settings.names.contains(**name)) {
                 self.done.insert(*name);
                 if let Some(ranges) = self.pending.get_mut(&name.epoch) {
@@ -164,9 +164,9 @@ impl Dispatcher {
     }
 
     /// Whether all servers have the names of a report.
-    fn judge(&self, report: &Report) -> Verdict {
+    fn judge(&self, report: &Report) -> ReportVerdict {
         if report.map.number != self.map.number && self.without != Some(Fence::Reports) {
-            return Verdict::OtherMap;
+            return ReportVerdict::OtherMap;
         }
         for server in 0..self.map.servers {
             let mut acks = report.acks.iter().filter(|ack| ack.server == server).peekable();
@@ -174,10 +174,10 @@ impl Dispatcher {
             let acked = acks.peek().is_some();
             let ours = current.is_some() && acks.all(|ack| Some(*ack) == current);
             if !acked || !ours && self.without != Some(Fence::Acks) {
-                return Verdict::NotAcked(server);
+                return ReportVerdict::NotAcked(server);
             }
         }
-        Verdict::Done
+        ReportVerdict::Done
     }
 
     /// Takes the names of a report out of its lease, and puts back those that are not done.

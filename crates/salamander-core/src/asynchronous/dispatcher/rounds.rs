@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use super::{DispatchAction, Dispatcher};
-use crate::asynchronous::{Checkpoint, Entry, Fence, Process};
+use crate::asynchronous::{AsynchronousEntry, Fence, Process, ServerCheckpoint};
 use crate::elastic::{Ending, Generation};
 
 /// A checkpoint that is being taken.
@@ -85,7 +85,7 @@ impl Dispatcher {
     fn keep(&mut self) {
         let Some(round) = self.round.take() else { return };
         let Round { id, epochs, last, .. } = round;
-        self.journal(Entry::Kept(Checkpoint { id, map: self.map, epochs }));
+        self.journal(AsynchronousEntry::Kept(ServerCheckpoint { id, map: self.map, epochs }));
         self.done.prune(epochs);
         if epochs > 0 {
             let (map, below) = (self.map.number, epochs);

@@ -1,11 +1,13 @@
 //! Servers that come, go and come back with less than they had, and partitions that move between them.
 
 use super::{DispatchAction, Dispatcher, Placed, ServerState};
-use crate::asynchronous::{Applied, Entry, Fence, Map, PartitionSource, Placement, Process};
+use crate::asynchronous::{
+    Applied, AsynchronousEntry, Fence, Map, PartitionSource, Placement, Process,
+};
 
 /// A server as the master sees it.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Server {
+pub(super) struct KnownServer {
     pub(super) incarnation: u64,
     /// It has its partitions of the map in force.
     pub(super) up: bool,
@@ -76,7 +78,7 @@ impl Dispatcher {
     fn place(&mut self, servers: u32) {
         self.source = PartitionSource::Servers(self.map);
         self.map = Map { number: self.map.number.next(self.term), servers };
-        self.journal(Entry::Placed(Placement { map: self.map, source: self.source }));
+        self.journal(AsynchronousEntry::Placed(Placement { map: self.map, source: self.source }));
         self.void_round();
         self.settled = false;
         self.leases.clear();
@@ -97,7 +99,7 @@ impl Dispatcher {
         if server < self.map.servers {
             self.void_round();
         }
-        let before = self.servers.insert(server, Server { incarnation, up: placed.is_some() });
+        let before = self.servers.insert(server, KnownServer { incarnation, up: placed.is_some() });
         if let Some(before) = before.filter(|before| before.incarnation != incarnation) {
             let before = Process { server, incarnation: before.incarnation };
             self.dismiss(before, "another process took its place");
@@ -120,7 +122,7 @@ impl Dispatcher {
             let map = self.map.number;
             self.orders.extend(processes.into_iter().map(|to| DispatchAction::Settled { to, map }));
             let outside = self.servers.split_off(&self.map.servers);
-            for (server, Server { incarnation, .. }) in outside {
+            for (server, KnownServer { incarnation, .. }) in outside {
                 self.dismiss(Process { server, incarnation }, "the map has no place for it");
             }
         }

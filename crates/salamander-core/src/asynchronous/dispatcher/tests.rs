@@ -75,10 +75,10 @@ fn nothing_is_given_out_before_all_servers_have_their_partitions() {
 fn an_ack_of_another_life_puts_the_names_back() {
     let mut dispatcher = ready(Consistency::Async);
     let task = leased(&mut dispatcher, 0, ANN, 2);
-    assert_eq!(dispatcher.report(1, ANN, &report(&task, [10, 21])), Verdict::NotAcked(1));
+    assert_eq!(dispatcher.report(1, ANN, &report(&task, [10, 21])), ReportVerdict::NotAcked(1));
     let again = leased(&mut dispatcher, 1, BOB, 2);
     assert_eq!(again.names, task.names);
-    assert_eq!(dispatcher.report(1, BOB, &report(&again, [10, 20])), Verdict::Done);
+    assert_eq!(dispatcher.report(1, BOB, &report(&again, [10, 20])), ReportVerdict::Done);
     assert_eq!(dispatcher.status().left, 4);
 }
 
@@ -88,7 +88,7 @@ fn two_lives_of_a_server_in_one_report_put_the_names_back() {
     let task = leased(&mut dispatcher, 0, ANN, 2);
     let mut both = report(&task, [10, 20]);
     both.acks.insert(Process { server: 0, incarnation: 9 });
-    assert_eq!(dispatcher.report(1, ANN, &both), Verdict::NotAcked(0));
+    assert_eq!(dispatcher.report(1, ANN, &both), ReportVerdict::NotAcked(0));
 }
 
 #[test]
@@ -101,7 +101,7 @@ fn names_of_expired_and_released_leases_come_first() {
     assert_eq!(dispatcher.tick(100), [ANN]);
     assert_eq!(numbers(&leased(&mut dispatcher, 100, BOB, 1)), numbers(&first));
     // The old lease is over, but what it has done is done.
-    assert_eq!(dispatcher.report(110, ANN, &report(&first, [10, 20])), Verdict::Done);
+    assert_eq!(dispatcher.report(110, ANN, &report(&first, [10, 20])), ReportVerdict::Done);
     assert_eq!(dispatcher.status().left, 5);
 }
 
@@ -122,7 +122,7 @@ fn bounded_staleness_holds_the_fast_ones_back() {
 fn work_off(dispatcher: &mut Dispatcher, now: Millis, acks: [u64; 2]) -> u64 {
     let mut done = 0;
     while let Lease::Leased(task) = dispatcher.lease(now, ANN, 4) {
-        assert_eq!(dispatcher.report(now, ANN, &report(&task, acks)), Verdict::Done);
+        assert_eq!(dispatcher.report(now, ANN, &report(&task, acks)), ReportVerdict::Done);
         done += task.names.len() as u64;
     }
     done
@@ -178,7 +178,7 @@ fn a_run_that_is_stopped_ends_with_all_that_was_done() {
     dispatcher.stop();
     assert!(matches!(dispatcher.lease(0, BOB, 1), Lease::Wait(_, Waiting::Stopping)));
     assert_eq!(dispatcher.saving(), None, "Ann may bring her names to an end");
-    assert_eq!(dispatcher.report(0, ANN, &report(&task, [10, 20])), Verdict::Done);
+    assert_eq!(dispatcher.report(0, ANN, &report(&task, [10, 20])), ReportVerdict::Done);
     let id = dispatcher.saving().expect("nothing is leased");
     for (server, incarnation) in [(0, 10), (1, 20)] {
         dispatcher.saved(Process { server, incarnation }, id);
@@ -198,8 +198,9 @@ fn names_are_pruned_when_a_checkpoint_with_all_of_them_is_complete() {
     let orders = save(&mut dispatcher, [10, 20]);
     let below = |order: &DispatchAction| matches!(order, DispatchAction::Prune { below: 1, .. });
     assert_eq!(orders.iter().filter(|order| below(order)).count(), 2);
-    let kept =
-        orders.iter().position(|order| matches!(order, DispatchAction::Journal(Entry::Kept(_))));
+    let kept = orders
+        .iter()
+        .position(|order| matches!(order, DispatchAction::Journal(AsynchronousEntry::Kept(_))));
     assert!(kept < orders.iter().position(below), "it is on disk before");
 }
 
@@ -247,7 +248,7 @@ fn partitions_move_when_nothing_is_leased() {
     });
     assert_eq!(places.count(), 2);
     // Its acks were true once, but who knows where these partitions come from now.
-    assert_eq!(dispatcher.report(1, ANN, &report(&task, [10, 20])), Verdict::OtherMap);
+    assert_eq!(dispatcher.report(1, ANN, &report(&task, [10, 20])), ReportVerdict::OtherMap);
     dispatcher.server_up(0, placed(&dispatcher, 10, Applied::new(2)));
     let gone = Process { server: 1, incarnation: 20 };
     let dismissed =
@@ -263,7 +264,7 @@ fn work_goes_on_until_the_servers_to_come_are_there() {
     let task = leased(&mut dispatcher, 0, ANN, 1);
     dispatcher.server_up(2, fresh(30));
     assert!(matches!(dispatcher.lease(0, BOB, 1), Lease::Wait(_, Waiting::Resizing)));
-    assert_eq!(dispatcher.report(0, ANN, &report(&task, [10, 20])), Verdict::Done);
+    assert_eq!(dispatcher.report(0, ANN, &report(&task, [10, 20])), ReportVerdict::Done);
     assert_eq!(dispatcher.map().servers, 3);
     let orders = dispatcher.take_orders();
     let places = orders.iter().filter(|order| matches!(order, DispatchAction::Place { .. }));

@@ -1,7 +1,7 @@
 //! Who is in the next generation, and whose state survives.
 
 use super::{Coordinator, KnownWorker, Phase};
-use crate::elastic::{Fence, Generation, Holding, Identity, Millis, Source, WorkerId};
+use crate::elastic::{Fence, Generation, Holding, Identity, Millis, StateSource, WorkerId};
 
 /// What a worker has promised to the generation that is being formed.
 pub(super) struct Promised {
@@ -20,7 +20,7 @@ impl Promised {
 
 impl Coordinator {
     /// The state that survives, and whether some member has to receive it.
-    pub(super) fn choose(&self, promised: &[Promised]) -> (Source, bool) {
+    pub(super) fn choose(&self, promised: &[Promised]) -> (StateSource, bool) {
         let states = promised.iter().enumerate();
         let states = states.filter_map(|(rank, promised)| Some((rank, promised.state()?)));
         // Of equal ones the first, so that rank 0 stays the source where it can.
@@ -31,11 +31,11 @@ impl Coordinator {
         match best {
             Some((rank, identity)) => {
                 let differs = |promised: &Promised| promised.holding.identity != Some(identity);
-                (Source::Member { rank, identity }, promised.iter().any(differs))
+                (StateSource::Member { rank, identity }, promised.iter().any(differs))
             }
             None => {
                 let mark = self.run.history.checkpoint.clone();
-                (Source::Checkpoint { rank: 0, mark }, promised.len() > 1)
+                (StateSource::Checkpoint { rank: 0, mark }, promised.len() > 1)
             }
         }
     }
@@ -45,7 +45,7 @@ impl Coordinator {
             return holding.identity.is_some();
         }
         // A member has only a part of the state: rows that were on a lost server are gone with it.
-        if !self.same_servers() {
+        if !self.same_servers() && self.without != Some(Fence::Servers) {
             return false;
         }
         let Some((last, members)) = &self.run.history.activated else { return false };
@@ -142,7 +142,7 @@ impl Coordinator {
     }
 
     /// Whether nothing newer has begun.
-    pub(super) fn is_current(&self, generation: Generation) -> bool {
+    pub fn is_current(&self, generation: Generation) -> bool {
         self.run.history.activated.as_ref().is_some_and(|(last, _)| *last == generation)
     }
 }

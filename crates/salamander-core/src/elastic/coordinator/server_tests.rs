@@ -1,7 +1,7 @@
 //! Decisions of the coordinator that parameter servers have a part in.
 
-use super::super::{CheckpointMark, History, Term, Version, Wanted};
-use super::tests::{Group, open};
+use super::super::{CheckpointMark, History, Term, Version, WantedProcesses};
+use super::tests::{TestGroup, open};
 use super::*;
 
 fn server(id: u64) -> Peer {
@@ -9,9 +9,9 @@ fn server(id: u64) -> Peer {
 }
 
 /// Two workers and two parameter servers, which are ready.
-fn with_servers() -> Group {
-    let mut group = Group::new(0);
-    group.coordinator = open(History::default(), 1, Wanted { workers: 2, servers: 2 }, 0);
+fn with_servers() -> TestGroup {
+    let mut group = TestGroup::new(0);
+    group.coordinator = open(History::default(), 1, WantedProcesses { workers: 2, servers: 2 }, 0);
     group.join(WorkerId(1));
     group.join(WorkerId(2));
     assert!(group.activations.is_empty(), "no generation without servers");
@@ -21,7 +21,7 @@ fn with_servers() -> Group {
     group
 }
 
-fn kept(group: &mut Group) -> CheckpointMark {
+fn kept(group: &mut TestGroup) -> CheckpointMark {
     let generation = group.activations[&WorkerId(1)].generation;
     let mark = CheckpointMark { id: "step-4".to_string(), version: Version(4), generation };
     group.coordinator.message(group.now, WorkerId(1), FromMember::Wrote(mark.clone()));
@@ -47,11 +47,11 @@ fn a_state_does_not_count_without_the_server_that_held_its_rows() {
     assert!(matches!(group.coordinator.phase(), Phase::Preparing(_)), "it waits for the server");
     group.coordinator.server_up(group.now, 1, server(72));
     group.deliver();
-    assert_eq!(group.source(), Source::Checkpoint { rank: 0, mark: Some(mark) });
+    assert_eq!(group.source(), StateSource::Checkpoint { rank: 0, mark: Some(mark) });
     // From then on the new states count again.
     group.commit(&[1, 2]);
     group.lose(1);
-    assert!(matches!(group.source(), Source::Member { .. }));
+    assert!(matches!(group.source(), StateSource::Member { .. }));
 }
 
 #[test]
@@ -60,7 +60,7 @@ fn servers_that_come_back_to_a_restarted_master_change_nothing() {
     group.commit(&[1, 2]);
     let history = group.coordinator.run().history().clone();
     let generation = group.activations[&WorkerId(1)].generation;
-    group.coordinator = open(history, 1, Wanted { workers: 2, servers: 2 }, 0);
+    group.coordinator = open(history, 1, WantedProcesses { workers: 2, servers: 2 }, 0);
     group.coordinator.take_actions();
     group.coordinator.server_up(1, 0, server(70));
     group.coordinator.server_up(1, 1, server(71));
@@ -71,7 +71,7 @@ fn servers_that_come_back_to_a_restarted_master_change_nothing() {
 }
 
 /// Three servers are wanted where there were two, and the third has come.
-fn moving() -> Group {
+fn moving() -> TestGroup {
     let mut group = with_servers();
     group.commit(&[1, 2]);
     group.coordinator.scale_servers(group.now, 3);
@@ -83,7 +83,7 @@ fn moving() -> Group {
     group
 }
 
-impl Group {
+impl TestGroup {
     pub(super) fn newest(&self) -> &Activation {
         self.activations.values().max_by_key(|activation| activation.generation).expect("one")
     }
@@ -107,14 +107,14 @@ fn a_newcomer_waits_until_rows_have_moved() {
     group.wait(1);
     let next = group.newest().clone();
     assert_eq!(next.members.len(), 3);
-    assert!(matches!(next.source, Source::Member { .. }), "{:?}", next.source);
+    assert!(matches!(next.source, StateSource::Member { .. }), "{:?}", next.source);
 }
 
 #[test]
 fn rows_move_to_another_number_of_servers_with_the_state_that_members_hold() {
     let mut group = moving();
     let before = group.activations[&WorkerId(1)].clone();
-    assert!(matches!(before.source, Source::Member { .. }));
+    assert!(matches!(before.source, StateSource::Member { .. }));
     assert_eq!((before.servers.len(), before.destination.len()), (2, 3));
     assert_eq!(before.rows, Generation { term: Term(1), number: 1 });
     group.tell_moved();
@@ -124,7 +124,7 @@ fn rows_move_to_another_number_of_servers_with_the_state_that_members_hold() {
     group.commit(&[1, 2]);
     group.lose(2);
     let next = group.newest().clone();
-    assert!(matches!(next.source, Source::Member { .. }), "{:?}", next.source);
+    assert!(matches!(next.source, StateSource::Member { .. }), "{:?}", next.source);
     assert_eq!((next.servers.len(), next.destination.len()), (3, 0));
     assert_eq!(next.rows, before.generation);
 }
@@ -141,20 +141,37 @@ fn servers_that_are_not_wanted_stay_until_their_rows_have_moved() {
     assert_eq!(group.coordinator.needed_servers(), 3);
     group.tell_moved();
     assert_eq!(group.coordinator.needed_servers(), 1);
+    group.coordinator.forget_superfluous_servers();
     assert_eq!(group.coordinator.run().servers().count(), 1);
     group.coordinator.server_lost(group.now, WorkerId(72));
     group.deliver();
     assert_eq!(group.coordinator.phase(), &Phase::Running(next.generation));
 }
 
+/// It was not told to end, so it will not say again that it is there.
+#[test]
+fn a_server_that_is_wanted_again_before_it_has_to_end_is_known_still() {
+    let mut group = moving();
+    group.coordinator.scale_servers(group.now, 2);
+    group.deliver();
+    group.tell_moved();
+    group.tell_moved();
+    assert_eq!(group.coordinator.run().history().servers.len(), 2);
+    group.coordinator.scale_servers(group.now, 3);
+    group.coordinator.forget_superfluous_servers();
+    group.deliver();
+    let next = group.newest().clone();
+    assert_eq!((next.servers.len(), next.destination.len()), (2, 3));
+}
+
 #[test]
 fn whoever_is_lost_while_rows_move_the_checkpoint_counts() {
-    let lost = |lose: &dyn Fn(&mut Group)| {
+    let lost = |lose: &dyn Fn(&mut TestGroup)| {
         let mut group = moving();
         lose(&mut group);
         group.deliver();
         let next = group.newest().clone();
-        assert_eq!(next.source, Source::Checkpoint { rank: 0, mark: None });
+        assert_eq!(next.source, StateSource::Checkpoint { rank: 0, mark: None });
         assert_eq!((next.servers.len(), next.destination.len()), (3, 0));
         assert_eq!(next.rows, next.generation);
     };
@@ -177,7 +194,7 @@ fn whoever_is_lost_while_rows_move_the_checkpoint_counts() {
 fn a_restarted_master_hears_that_rows_have_moved() {
     let mut group = moving();
     let history = group.coordinator.run().history().clone();
-    group.coordinator = open(history, 1, Wanted { workers: 2, servers: 2 }, 0);
+    group.coordinator = open(history, 1, WantedProcesses { workers: 2, servers: 2 }, 0);
     assert_eq!(group.coordinator.run().wanted().servers, 3);
     [1, 2].into_iter().for_each(|id| group.join(WorkerId(id)));
     (0..3).for_each(|seat| group.coordinator.server_up(1, seat, server(70 + u64::from(seat))));
@@ -186,5 +203,5 @@ fn a_restarted_master_hears_that_rows_have_moved() {
     assert_eq!(group.coordinator.phase(), &Phase::Running(generation));
     group.tell_moved();
     group.lose(1);
-    assert!(matches!(group.newest().source, Source::Member { .. }));
+    assert!(matches!(group.newest().source, StateSource::Member { .. }));
 }

@@ -6,7 +6,7 @@
 //! state counts.
 
 use super::{Action, Coordinator, Phase};
-use crate::elastic::{Entry, Generation, History, Millis, Peer, Source, WorkerId};
+use crate::elastic::{Generation, History, MembershipEntry, Millis, Peer, StateSource, WorkerId};
 
 /// What a generation does about the rows.
 pub(super) struct RowsPlan {
@@ -23,6 +23,13 @@ impl Coordinator {
     pub fn needed_servers(&self) -> usize {
         let held = self.run.history.servers.len().max(self.run.history.destination.len());
         self.run.wanted.servers.max(held)
+    }
+
+    /// Those that are not needed are told to end now, and are not to be taken for others that are started later. Until
+    /// then they may be wanted again, and say nothing more of themselves.
+    pub fn forget_superfluous_servers(&mut self) {
+        let needed = self.needed_servers() as u32;
+        self.run.seats.retain(|seat, _| *seat < needed);
     }
 
     /// A server is ready, for the first time or after the master was away.
@@ -50,10 +57,7 @@ impl Coordinator {
     /// The rows of a generation have moved.
     pub(super) fn moved(&mut self, now: Millis, generation: Generation) {
         if self.is_current(generation) && !self.run.history.destination.is_empty() {
-            self.journal(Entry::Moved(generation));
-            // Those that are not needed end soon, and are not to be taken for others that are started later.
-            let needed = self.needed_servers() as u32;
-            self.run.seats.retain(|seat, _| *seat < needed);
+            self.journal(MembershipEntry::Moved(generation));
             self.look_at_servers(now);
         }
     }
@@ -65,13 +69,13 @@ impl Coordinator {
     }
 
     /// What a generation with this source of its state does about the rows, once all servers for it are there.
-    pub(super) fn rows(&self, generation: Generation, source: &Source) -> Option<RowsPlan> {
+    pub(super) fn rows(&self, generation: Generation, source: &StateSource) -> Option<RowsPlan> {
         match source {
-            Source::Checkpoint { .. } => {
+            StateSource::Checkpoint { .. } => {
                 let servers = self.seated(self.run.wanted.servers)?;
                 Some(RowsPlan { servers, destination: Vec::new(), since: generation })
             }
-            Source::Member { .. } => {
+            StateSource::Member { .. } => {
                 let servers = self.seated(self.run.history.servers.len())?;
                 let destination = self.destination().unwrap_or_default();
                 Some(RowsPlan { servers, destination, since: self.run.history.rows })

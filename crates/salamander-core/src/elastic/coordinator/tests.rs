@@ -1,26 +1,33 @@
 //! Decisions of the coordinator, one by one; the simulation runs them together.
 
-use super::super::{CheckpointMark, Effect, History, Participant, Term, Version, Wanted};
+use super::super::{
+    CheckpointMark, Effect, History, Holding, Participant, Term, Version, WantedProcesses,
+};
 use super::*;
 
 /// A master that takes over.
-pub(super) fn open(history: History, min: usize, wanted: Wanted, now: Millis) -> Coordinator {
+pub(super) fn open(
+    history: History,
+    min: usize,
+    wanted: WantedProcesses,
+    now: Millis,
+) -> Coordinator {
     Coordinator::open(RunState::open(history, wanted), min, Timeouts::default(), now)
 }
 
-fn workers(workers: usize) -> Wanted {
-    Wanted { workers, servers: 0 }
+fn workers(workers: usize) -> WantedProcesses {
+    WantedProcesses { workers, servers: 0 }
 }
 
 /// A master and some members that talk without loss.
-pub(super) struct Group {
+pub(super) struct TestGroup {
     pub(super) coordinator: Coordinator,
     pub(super) members: BTreeMap<WorkerId, Participant>,
     pub(super) activations: BTreeMap<WorkerId, Activation>,
     pub(super) now: Millis,
 }
 
-impl Group {
+impl TestGroup {
     pub(super) fn new(workers: u64) -> Self {
         let wanted = self::workers(workers.max(1) as usize);
         let coordinator = open(History::default(), 1, wanted, 0);
@@ -82,9 +89,13 @@ impl Group {
         self.deliver();
     }
 
-    pub(super) fn source(&self) -> Source {
+    pub(super) fn source(&self) -> StateSource {
         let running = self.activations.values().max_by_key(|activation| activation.generation);
         running.expect("activated").source.clone()
+    }
+
+    fn source_generation(&self) -> Generation {
+        self.coordinator.generation().expect("activated")
     }
 
     pub(super) fn wait(&mut self, millis: Millis) {
@@ -99,25 +110,27 @@ impl Group {
 
 #[test]
 fn the_first_generation_starts_anew_when_all_are_there() {
-    let group = Group::new(3);
-    assert_eq!(group.source(), Source::Checkpoint { rank: 0, mark: None });
+    let group = TestGroup::new(3);
+    assert_eq!(group.source(), StateSource::Checkpoint { rank: 0, mark: None });
     assert_eq!(group.coordinator.members().len(), 3);
     assert!(group.coordinator.members().iter().all(|(_, confirmed)| *confirmed));
 }
 
 #[test]
 fn the_newest_state_of_the_previous_generation_survives() {
-    let mut group = Group::new(3);
+    let mut group = TestGroup::new(3);
     group.commit(&[1, 2, 3]);
     group.commit(&[2]);
     group.lose(3);
-    let Source::Member { rank: 1, identity } = group.source() else { panic!("a member holds it") };
+    let StateSource::Member { rank: 1, identity } = group.source() else {
+        panic!("a member holds it")
+    };
     assert_eq!(identity.version, Version(2));
 }
 
 #[test]
 fn who_was_dropped_comes_back_with_nothing() {
-    let mut group = Group::new(3);
+    let mut group = TestGroup::new(3);
     group.commit(&[1, 2, 3]);
     group.commit(&[3]);
     let sleeper = group.members.remove(&WorkerId(3)).expect("there");
@@ -128,30 +141,30 @@ fn who_was_dropped_comes_back_with_nothing() {
     group.wait(200);
     group.wait(200);
     assert_eq!(group.coordinator.members().len(), 3);
-    let Source::Member { identity, .. } = group.source() else { panic!("a member holds it") };
+    let StateSource::Member { identity, .. } = group.source() else { panic!("a member holds it") };
     assert_eq!(identity.version, Version(1));
 }
 
 #[test]
 fn a_generation_that_never_connected_still_has_its_holder() {
-    let mut group = Group::new(2);
+    let mut group = TestGroup::new(2);
     group.commit(&[1, 2]);
     let running = group.coordinator.run().history().prepared;
     let accused = Some(WorkerId(2));
     group.coordinator.message(0, WorkerId(1), FromMember::Broken(running, accused));
     group.deliver();
-    let Source::Member { identity, .. } = group.source() else { panic!("a member holds it") };
+    let StateSource::Member { identity, .. } = group.source() else { panic!("a member holds it") };
     assert_eq!(identity.version, Version(1));
 }
 
 #[test]
 fn a_checkpoint_of_a_line_that_was_given_up_does_not_count() {
-    let mut group = Group::new(2);
+    let mut group = TestGroup::new(2);
     let old = group.coordinator.run().history().prepared;
     // Those that come next hold nothing: the run begins anew.
     group.members.values_mut().for_each(|member| *member = Participant::new(member.id()));
     group.lose(2);
-    assert_eq!(group.source(), Source::Checkpoint { rank: 0, mark: None });
+    assert_eq!(group.source(), StateSource::Checkpoint { rank: 0, mark: None });
     let mark = CheckpointMark { id: "step-1".into(), version: Version(1), generation: old };
     group.coordinator.message(0, WorkerId(1), FromMember::Wrote(mark));
     assert_eq!(group.coordinator.run().history().checkpoint, None);
@@ -160,12 +173,12 @@ fn a_checkpoint_of_a_line_that_was_given_up_does_not_count() {
 
 #[test]
 fn a_checkpoint_counts_though_members_came_and_went_while_it_was_written() {
-    let mut group = Group::new(3);
+    let mut group = TestGroup::new(3);
     group.commit(&[1, 2, 3]);
     let old = group.coordinator.run().history().prepared;
     group.lose(3);
     group.lose(2);
-    assert!(matches!(group.source(), Source::Member { .. }));
+    assert!(matches!(group.source(), StateSource::Member { .. }));
     let mark = CheckpointMark { id: "step-1".into(), version: Version(1), generation: old };
     group.coordinator.message(0, WorkerId(1), FromMember::Wrote(mark.clone()));
     assert_eq!(group.coordinator.run().history().checkpoint, Some(mark));
@@ -173,7 +186,7 @@ fn a_checkpoint_counts_though_members_came_and_went_while_it_was_written() {
 
 #[test]
 fn a_holder_that_takes_long_to_apply_is_waited_for() {
-    let mut group = Group::new(2);
+    let mut group = TestGroup::new(2);
     group.commit(&[1, 2]);
     let holder = group.members.get_mut(&WorkerId(1)).expect("there");
     let generation = holder.generation().expect("active");
@@ -190,13 +203,13 @@ fn a_holder_that_takes_long_to_apply_is_waited_for() {
         }
     }
     group.deliver();
-    let Source::Member { identity, .. } = group.source() else { panic!("a member holds it") };
+    let StateSource::Member { identity, .. } = group.source() else { panic!("a member holds it") };
     assert_eq!(identity.version, Version(2));
 }
 
 #[test]
 fn one_that_applies_for_ever_is_given_up() {
-    let mut group = Group::new(2);
+    let mut group = TestGroup::new(2);
     group.commit(&[1, 2]);
     let stuck = group.members.get_mut(&WorkerId(1)).expect("there");
     let generation = stuck.generation().expect("active");
@@ -210,7 +223,7 @@ fn one_that_applies_for_ever_is_given_up() {
 
 #[test]
 fn only_a_members_failure_ends_the_run() {
-    let mut group = Group::new(2);
+    let mut group = TestGroup::new(2);
     group.commit(&[1, 2]);
     group.coordinator.exclude(0, WorkerId(2), "it hangs");
     group.deliver();
@@ -224,7 +237,7 @@ fn only_a_members_failure_ends_the_run() {
 
 #[test]
 fn fewer_workers_are_those_of_the_lowest_slots_and_the_others_hand_over() {
-    let mut group = Group::new(0);
+    let mut group = TestGroup::new(0);
     group.coordinator.scale(0, 3);
     // The first slot was filled last.
     for (id, slot) in [(5, 2), (6, 1), (7, 0)] {
@@ -241,7 +254,7 @@ fn fewer_workers_are_those_of_the_lowest_slots_and_the_others_hand_over() {
     (0..10).for_each(|_| group.wait(500));
     assert_eq!(group.coordinator.members(), [(WorkerId(8), true)]);
     assert_eq!(group.coordinator.needed_slots(), Some([0].into()));
-    let Source::Member { identity, .. } = group.source() else { panic!("it was handed over") };
+    let StateSource::Member { identity, .. } = group.source() else { panic!("it was handed over") };
     assert_eq!(identity.version, Version(1));
     // A master that has just come does not know yet where they are.
     let history = group.coordinator.run().history().clone();
@@ -253,7 +266,7 @@ fn fewer_workers_are_those_of_the_lowest_slots_and_the_others_hand_over() {
 
 #[test]
 fn a_restarted_master_leaves_a_working_generation_alone() {
-    let mut group = Group::new(2);
+    let mut group = TestGroup::new(2);
     let history = group.coordinator.run().history().clone();
     let running = history.prepared;
     group.coordinator = open(history, 1, workers(2), 50);
@@ -266,7 +279,7 @@ fn a_restarted_master_leaves_a_working_generation_alone() {
 
 #[test]
 fn spare_workers_wait_and_scaling_lets_them_in() {
-    let mut group = Group::new(2);
+    let mut group = TestGroup::new(2);
     group.join(WorkerId(9));
     group.wait(500);
     assert_eq!(group.coordinator.members().len(), 2);
@@ -280,7 +293,7 @@ fn spare_workers_wait_and_scaling_lets_them_in() {
 
 #[test]
 fn an_older_checkpoint_never_replaces_a_newer_one() {
-    let mut group = Group::new(2);
+    let mut group = TestGroup::new(2);
     let generation = group.coordinator.run().history().prepared;
     let mark = |version| CheckpointMark {
         id: format!("step-{version}"),
@@ -291,7 +304,7 @@ fn an_older_checkpoint_never_replaces_a_newer_one() {
         group.coordinator.message(0, WorkerId(1), FromMember::Wrote(mark));
         group.coordinator.take_actions()
     };
-    assert!(write(mark(8)).contains(&Action::Journal(Entry::Checkpoint(mark(8)))));
+    assert!(write(mark(8)).contains(&Action::Journal(MembershipEntry::Checkpoint(mark(8)))));
     assert_eq!(write(mark(4)), []);
     // The same one is acknowledged again, since the first answer may be lost.
     let kept = |id| Action::Send(WorkerId(id), ToMember::Kept(mark(8)));
@@ -300,7 +313,7 @@ fn an_older_checkpoint_never_replaces_a_newer_one() {
 
 #[test]
 fn an_ended_run_keeps_its_checkpoint() {
-    let mut group = Group::new(1);
+    let mut group = TestGroup::new(1);
     let generation = group.coordinator.run().history().prepared;
     group.coordinator.end(Ending::Completed);
     let mark = CheckpointMark { id: "step-1".into(), version: Version(1), generation };
@@ -310,7 +323,7 @@ fn an_ended_run_keeps_its_checkpoint() {
 
 #[test]
 fn a_checkpoint_is_not_read_while_a_holder_may_come_back() {
-    let mut group = Group::new(2);
+    let mut group = TestGroup::new(2);
     group.commit(&[1, 2]);
     let history = group.coordinator.run().history().clone();
     group.coordinator = open(history, 1, workers(2), 50);
@@ -324,13 +337,13 @@ fn a_checkpoint_is_not_read_while_a_holder_may_come_back() {
         &Phase::Preparing(Generation { term: Term(2), number: 2 })
     );
     group.join(WorkerId(2));
-    let Source::Member { identity, .. } = group.source() else { panic!("a member holds it") };
+    let StateSource::Member { identity, .. } = group.source() else { panic!("a member holds it") };
     assert_eq!(identity.version, Version(1));
 }
 
 #[test]
 fn a_master_that_slept_drops_nobody() {
-    let mut group = Group::new(2);
+    let mut group = TestGroup::new(2);
     let running = group.coordinator.phase().clone();
     group.coordinator.tick(100);
     group.coordinator.tick(60_000);
@@ -341,7 +354,7 @@ fn a_master_that_slept_drops_nobody() {
 
 #[test]
 fn fewer_than_the_least_are_enough_when_fewer_are_wanted() {
-    let mut group = Group::new(2);
+    let mut group = TestGroup::new(2);
     group.coordinator.scale(0, 1);
     let history = group.coordinator.run().history().clone();
     group.coordinator = open(history, 2, workers(2), 50);
@@ -354,24 +367,66 @@ fn fewer_than_the_least_are_enough_when_fewer_are_wanted() {
 
 #[test]
 fn fewer_workers_still_have_the_state_among_them() {
-    let mut group = Group::new(2);
+    let mut group = TestGroup::new(2);
     group.commit(&[1, 2]);
     // The first member has nothing: the state that it was to receive has not come.
     group.members.insert(WorkerId(1), Participant::new(WorkerId(1)));
     group.coordinator.scale(0, 1);
     group.wait(500);
     assert_eq!(group.coordinator.members(), [(WorkerId(2), true)]);
-    let Source::Member { identity, .. } = group.source() else { panic!("a member holds it") };
+    let StateSource::Member { identity, .. } = group.source() else { panic!("a member holds it") };
     assert_eq!(identity.version, Version(1));
 }
 
 #[test]
 fn fewer_workers_that_were_wanted_of_the_master_before_are_wanted_still() {
-    let mut group = Group::new(3);
+    let mut group = TestGroup::new(3);
     group.coordinator.scale(group.now, 2);
     let history = group.coordinator.run().history().clone();
     group.coordinator = open(history, 1, workers(3), group.now);
     (1..=3).for_each(|id| group.join(WorkerId(id)));
     group.wait(Timeouts::default().join + 1);
     assert_eq!(group.newest().members.len(), 2);
+}
+
+/// Worker 3 answers the master, and no neighbour reaches it: whether the generation that is being formed has it, and
+/// is broken for that.
+fn breaks_on_the_third(group: &mut TestGroup) -> bool {
+    group.deliver();
+    let Phase::Preparing(generation) = *group.coordinator.phase() else { return false };
+    let promise = FromMember::Promise(generation, Holding::default());
+    group.coordinator.message(group.now, WorkerId(3), promise);
+    group.deliver();
+    let has_it = group.coordinator.members().iter().any(|(id, _)| *id == WorkerId(3));
+    if has_it {
+        let broken = FromMember::Broken(generation, Some(WorkerId(3)));
+        group.coordinator.message(group.now, WorkerId(1), broken);
+    }
+    has_it
+}
+
+#[test]
+fn one_that_neighbours_cannot_reach_is_tried_ever_more_rarely() {
+    let mut group = TestGroup::new(3);
+    group.members.remove(&WorkerId(3));
+    let first = FromMember::Broken(group.source_generation(), Some(WorkerId(3)));
+    group.coordinator.message(group.now, WorkerId(1), first);
+    assert!(breaks_on_the_third(&mut group) && breaks_on_the_third(&mut group));
+    assert!(!breaks_on_the_third(&mut group), "left out after three times");
+    let silence = Timeouts::default().silence;
+    for pause in [silence, 2 * silence, 4 * silence] {
+        // The others work meanwhile.
+        group.deliver();
+        assert!(group.coordinator.members().iter().all(|(_, confirmed)| *confirmed));
+        let until = group.now + pause;
+        while group.now < until {
+            assert_eq!(group.coordinator.members().len(), 2);
+            group.coordinator.heard(group.now, WorkerId(3));
+            group.wait(silence / 4);
+        }
+        group.coordinator.heard(group.now, WorkerId(3));
+        group.wait(Timeouts::default().join + 1);
+        assert!(breaks_on_the_third(&mut group), "it is tried again");
+        assert!(!breaks_on_the_third(&mut group), "once is enough now");
+    }
 }

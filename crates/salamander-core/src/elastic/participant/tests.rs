@@ -11,7 +11,7 @@ fn activation(generation: Generation, mark: Option<CheckpointMark>) -> Activatio
     Activation {
         generation,
         members: vec![Peer { id: ID, endpoint: String::new() }],
-        source: Source::Checkpoint { rank: 0, mark },
+        source: StateSource::Checkpoint { rank: 0, mark },
         transfer: false,
         servers: Vec::new(),
         rows: generation,
@@ -67,7 +67,7 @@ fn receiving() -> Participant {
     let other = WorkerId(8);
     let identity = Identity::begin(Version(5), FIRST, 3);
     let members = [other, ID].map(|id| Peer { id, endpoint: String::new() }).to_vec();
-    let source = Source::Member { rank: 0, identity };
+    let source = StateSource::Member { rank: 0, identity };
     let activation = Activation { members, source, transfer: true, ..activation(SECOND, None) };
     worker.message(ToMember::Activate(activation));
     assert_eq!(worker.begin().map(|begun| begun.part), Some(StartFrom::Receive { from: 0 }));

@@ -8,8 +8,8 @@ use serde_json::Value as Json;
 
 use super::super::key::DIGEST;
 use super::super::scope::parameter;
-use super::super::spec::{Pipeline, Step};
-use super::super::store::Manifest;
+use super::super::spec::{Pipeline, PipelineStep};
+use super::super::store::ArtifactManifest;
 use super::super::template::{Known, Reference};
 use super::{StepState, World};
 
@@ -73,8 +73,12 @@ impl Scope<'_> {
     }
 }
 
-fn output(step: &Step, manifests: &[Manifest], reference: &Reference) -> Result<Known, String> {
-    let each = |manifest: &Manifest| one_output(step, manifest, &reference.path[1..]);
+fn output(
+    step: &PipelineStep,
+    manifests: &[ArtifactManifest],
+    reference: &Reference,
+) -> Result<Known, String> {
+    let each = |manifest: &ArtifactManifest| one_output(step, manifest, &reference.path[1..]);
     if step.for_each.is_none() {
         let manifest = manifests.first().ok_or_else(|| "it left nothing".to_string())?;
         return each(manifest);
@@ -84,7 +88,11 @@ fn output(step: &Step, manifests: &[Manifest], reference: &Reference) -> Result<
     Ok(Known { real: Json::Array(real), key: Json::Array(key) })
 }
 
-fn one_output(step: &Step, manifest: &Manifest, path: &[String]) -> Result<Known, String> {
+fn one_output(
+    step: &PipelineStep,
+    manifest: &ArtifactManifest,
+    path: &[String],
+) -> Result<Known, String> {
     let name = match path.first() {
         Some(name) => step.own_name(name),
         None => step.main_output().ok_or_else(|| "it leaves no file".to_string())?,

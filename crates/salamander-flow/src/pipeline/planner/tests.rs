@@ -4,8 +4,8 @@ use std::cell::RefCell;
 
 use serde_json::json;
 
-use super::super::read::Source;
-use super::super::store::Output;
+use super::super::read::PipelineText;
+use super::super::store::StepOutput;
 use super::*;
 
 #[derive(Default)]
@@ -57,7 +57,7 @@ impl Fake {
     fn run(&mut self, pipeline: &Pipeline, values: Json) -> Vec<String> {
         let mut ran = Vec::new();
         loop {
-            let statuses = look(pipeline, self, &Progress::default());
+            let statuses = look(pipeline, self, &PipelineProgress::default());
             let due: Vec<Due> = statuses
                 .into_iter()
                 .filter_map(|status| match status.decision {
@@ -78,11 +78,12 @@ impl Fake {
     fn done(&mut self, pipeline: &Pipeline, due: &Due, values: &Json) {
         let step = pipeline.step(&due.step).expect("a step");
         let digest = blake3::hash(due.key.0.as_bytes()).to_hex().to_string();
-        let output =
-            |name: &str| (name.to_string(), Output { path: name.into(), digest: digest.clone() });
+        let output = |name: &str| {
+            (name.to_string(), StepOutput { path: name.into(), digest: digest.clone() })
+        };
         let outputs = step.main_output().map(output).into_iter();
         let values = values.as_object().cloned().unwrap_or_default();
-        let manifest = Manifest {
+        let manifest = ArtifactManifest {
             key: due.key.clone(),
             step: due.step.clone(),
             outputs: outputs.chain(step.outs.iter().map(|(name, _)| output(name))).collect(),
@@ -99,11 +100,11 @@ impl Fake {
 
 fn read(text: &str, sets: &[&str]) -> Pipeline {
     let sets: Vec<String> = sets.iter().map(ToString::to_string).collect();
-    Pipeline::read(&Source::of_text("p.yaml", text), &sets).expect("a pipeline")
+    Pipeline::read(&PipelineText::of_text("p.yaml", text), &sets).expect("a pipeline")
 }
 
 /// What is to be done, and why, a line per instance.
-fn plan(pipeline: &Pipeline, world: &Fake, progress: &Progress) -> Vec<String> {
+fn plan(pipeline: &Pipeline, world: &Fake, progress: &PipelineProgress) -> Vec<String> {
     let word = |decision: &Decision| match decision {
         Decision::Run(_) => "run",
         Decision::Unchanged(..) => "unchanged",
@@ -135,7 +136,7 @@ steps:
 fn steps_run_once_and_again_when_what_they_stand_on_changes() {
     let mut world = Fake::default();
     let pipeline = read(FILE, &[]);
-    let none = Progress::default();
+    let none = PipelineProgress::default();
     assert_eq!(
         plan(&pipeline, &world, &none),
         [
@@ -173,7 +174,7 @@ fn artifacts_that_are_gone_or_changed_are_made_again() {
     let pipeline = read(FILE, &[]);
     world.run(&pipeline, json!({"accuracy": 0.95}));
     let whole = world.artifacts.clone();
-    let none = Progress::default();
+    let none = PipelineProgress::default();
     let prep = world.records["prep"].key();
     world.artifacts.insert(prep.clone(), Artifact::Damaged("clean.csv".into()));
     assert_eq!(plan(&pipeline, &world, &none)[0], "prep run: its artifact was changed: clean.csv");
@@ -195,8 +196,8 @@ steps:
   e: {run: e ${b}}
 ";
     let (mut world, pipeline) = (Fake::default(), read(text, &[]));
-    let mut progress = Progress::default();
-    progress.outcomes.insert("a".into(), Outcome::Failed);
+    let mut progress = PipelineProgress::default();
+    progress.outcomes.insert("a".into(), StepOutcome::Failed);
     let expected = [
         "a failed: failed",
         "b run: it has not run yet",
@@ -207,7 +208,7 @@ steps:
     assert_eq!(plan(&pipeline, &world, &progress), expected);
     let statuses = look(&pipeline, &world, &progress);
     let Decision::Run(due) = &statuses[1].decision else { panic!("b is due") };
-    progress.outcomes.insert("b".into(), Outcome::Running(due.key.clone()));
+    progress.outcomes.insert("b".into(), StepOutcome::Running(due.key.clone()));
     assert_eq!(plan(&pipeline, &world, &progress)[1], "b running: runs");
     world.done(&pipeline, due, &Json::Null);
     progress.outcomes.remove("b");
@@ -225,7 +226,7 @@ steps:
 ";
     let (mut world, pipeline) = (Fake::default(), read(text, &[]));
     assert_eq!(
-        plan(&pipeline, &world, &Progress::default()),
+        plan(&pipeline, &world, &PipelineProgress::default()),
         [
             "fit[0] run: it has not run yet",
             "fit[1] skip: when: it is false",
@@ -245,7 +246,7 @@ steps:
     let wrong = read(text, &["rates=[1]"]);
     let why = "line 4: ${item.on}: there is no \"on\" in it";
     assert_eq!(
-        plan(&wrong, &world, &Progress::default())[0],
+        plan(&wrong, &world, &PipelineProgress::default())[0],
         format!("fit[0] refused: when: {why}")
     );
 }
@@ -256,12 +257,12 @@ fn what_cannot_be_had_is_refused_with_its_place() {
     world.contents.insert("raw.csv".into(), String::new());
     let pipeline = read(FILE, &[]);
     let refused = "prep refused: in.raw: raw.csv: not there";
-    assert_eq!(plan(&pipeline, &world, &Progress::default())[0], refused);
+    assert_eq!(plan(&pipeline, &world, &PipelineProgress::default())[0], refused);
     world.contents.clear();
     world.run(&pipeline, json!({"accurracy": 0.95}));
     let why = "line 4: ${test.accuracy}: step test has left no \"accuracy\" (did you mean \"accurracy\"?)";
     assert_eq!(
-        plan(&pipeline, &world, &Progress::default())[3],
+        plan(&pipeline, &world, &PipelineProgress::default())[3],
         format!("ship refused: when: {why}")
     );
 }
@@ -270,7 +271,7 @@ fn what_cannot_be_had_is_refused_with_its_place() {
 fn commands_get_places_and_keys_get_contents() {
     let mut world = Fake::default();
     let pipeline = read(FILE, &[]);
-    let first = look(&pipeline, &world, &Progress::default());
+    let first = look(&pipeline, &world, &PipelineProgress::default());
     let Decision::Run(prep) = &first[0].decision else { panic!("prep is due") };
     let line = format!("clean raw.csv > /unfinished/{}/clean.csv", prep.key);
     assert_eq!(prep.fields["run"], line);
@@ -279,7 +280,7 @@ fn commands_get_places_and_keys_get_contents() {
     assert_eq!(prep.components.program, None, "a command of one's own is told by its text");
     let prep = prep.clone();
     world.done(&pipeline, &prep, &Json::Null);
-    let then = look(&pipeline, &world, &Progress::default());
+    let then = look(&pipeline, &world, &PipelineProgress::default());
     let Decision::Run(fit) = &then[1].decision else { panic!("fit is due") };
     let place = format!("/artifacts/{}/clean", prep.key);
     assert_eq!(fit.fields["set"]["data.training"], place);

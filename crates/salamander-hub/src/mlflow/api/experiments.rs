@@ -3,11 +3,11 @@
 use serde_json::{Value, json};
 
 use super::super::asked::Asked;
-use super::super::events::Event;
+use super::super::events::TrackingEvent;
 use super::super::filter::{Filter, Orders};
-use super::super::refusal::Refusal;
-use super::super::tracked::{Experiment, Stage};
-use super::super::{Mlflow, Said, artifacts};
+use super::super::refusal::MlflowRefusal;
+use super::super::tracked::{LifecycleStage, MlflowExperiment};
+use super::super::{Mlflow, MlflowRecords, artifacts};
 use super::{bounded, listed, page};
 use crate::now;
 
@@ -19,9 +19,10 @@ const TAG: usize = 5000;
 
 impl Mlflow {
     /// All experiments: those that clients made, and ours.
-    pub(super) fn experiments(&self) -> Result<Vec<Experiment>, Refusal> {
+    pub(super) fn experiments(&self) -> Result<Vec<MlflowExperiment>, MlflowRefusal> {
         let ours = self.our_experiments()?;
-        let mut all: Vec<Experiment> = self.said().tracked.experiments.values().cloned().collect();
+        let mut all: Vec<MlflowExperiment> =
+            self.said().tracked.experiments.values().cloned().collect();
         // One that a client made under our name has runs of its own.
         all.extend(
             ours.into_iter()
@@ -36,18 +37,20 @@ impl Mlflow {
         Ok(all)
     }
 
-    pub(super) fn experiment(&self, id: &str) -> Result<Experiment, Refusal> {
-        let missing = || Refusal::missing(format!("No Experiment with id={id} exists"));
+    pub(super) fn experiment(&self, id: &str) -> Result<MlflowExperiment, MlflowRefusal> {
+        let missing = || MlflowRefusal::missing(format!("No Experiment with id={id} exists"));
         self.experiments()?.into_iter().find(|one| one.id == id).ok_or_else(missing)
     }
 }
 
-impl Said {
+impl MlflowRecords {
     /// An experiment that a client made, to be changed.
-    fn theirs(&self, id: &str) -> Result<Experiment, Refusal> {
+    fn theirs(&self, id: &str) -> Result<MlflowExperiment, MlflowRefusal> {
         let found = id.parse().ok().and_then(|number: u64| self.tracked.experiments.get(&number));
         let missing = || {
-            Refusal::missing(format!("No Experiment with id={id} exists that a client has made"))
+            MlflowRefusal::missing(format!(
+                "No Experiment with id={id} exists that a client has made"
+            ))
         };
         found.cloned().ok_or_else(missing)
     }
@@ -55,36 +58,36 @@ impl Said {
     fn change(
         &mut self,
         id: &str,
-        change: impl FnOnce(&mut Experiment) -> Result<(), Refusal>,
-    ) -> Result<Value, Refusal> {
+        change: impl FnOnce(&mut MlflowExperiment) -> Result<(), MlflowRefusal>,
+    ) -> Result<Value, MlflowRefusal> {
         let mut experiment = self.theirs(id)?;
         change(&mut experiment)?;
         experiment.updated = now();
-        self.say(vec![Event::Experiment(experiment)])?;
+        self.say(vec![TrackingEvent::Experiment(experiment)])?;
         Ok(json!({}))
     }
 }
 
-pub(super) fn create(mlflow: &Mlflow, asked: &Asked) -> Result<Value, Refusal> {
+pub(super) fn create(mlflow: &Mlflow, asked: &Asked) -> Result<Value, MlflowRefusal> {
     let name = asked.required("name")?;
     bounded("Experiment name", name, NAME)?;
     let taken = mlflow.experiments()?.into_iter().find(|one| one.name == name);
     if let Some(taken) = taken {
         let more = match taken.stage {
-            Stage::Deleted => " It is deleted: restore it, or choose another name.",
-            Stage::Active => "",
+            LifecycleStage::Deleted => " It is deleted: restore it, or choose another name.",
+            LifecycleStage::Active => "",
         };
-        return Err(Refusal::exists(format!("Experiment '{name}' already exists.{more}")));
+        return Err(MlflowRefusal::exists(format!("Experiment '{name}' already exists.{more}")));
     }
     let mut said = mlflow.said();
     let id = said.tracked.experiments.keys().next_back().map_or(0, |last| last + 1).to_string();
     let location = asked.text("artifact_location").map(str::to_string);
     let time = now();
-    said.say(vec![Event::Experiment(Experiment {
+    said.say(vec![TrackingEvent::Experiment(MlflowExperiment {
         artifacts: location.unwrap_or_else(|| artifacts::location(&id)),
         id: id.clone(),
         name: name.to_string(),
-        stage: Stage::Active,
+        stage: LifecycleStage::Active,
         created: time,
         updated: time,
         tags: asked.pairs("tags")?,
@@ -92,28 +95,29 @@ pub(super) fn create(mlflow: &Mlflow, asked: &Asked) -> Result<Value, Refusal> {
     Ok(json!({"experiment_id": id}))
 }
 
-pub(super) fn get(mlflow: &Mlflow, asked: &Asked) -> Result<Value, Refusal> {
+pub(super) fn get(mlflow: &Mlflow, asked: &Asked) -> Result<Value, MlflowRefusal> {
     let found = mlflow.experiment(asked.required("experiment_id")?)?;
     Ok(json!({"experiment": found.to_json()}))
 }
 
-pub(super) fn get_by_name(mlflow: &Mlflow, asked: &Asked) -> Result<Value, Refusal> {
+pub(super) fn get_by_name(mlflow: &Mlflow, asked: &Asked) -> Result<Value, MlflowRefusal> {
     let name = asked.required("experiment_name")?;
     let found = mlflow.experiments()?.into_iter().find(|one| one.name == name);
-    let missing = || Refusal::missing(format!("Could not find experiment with name '{name}'"));
+    let missing =
+        || MlflowRefusal::missing(format!("Could not find experiment with name '{name}'"));
     Ok(json!({"experiment": found.ok_or_else(missing)?.to_json()}))
 }
 
 /// Whether something of a stage is asked for: only what is active, unless told otherwise.
-pub(super) fn is_viewed(asked: &Asked, field: &str, stage: Stage) -> bool {
+pub(super) fn is_viewed(asked: &Asked, field: &str, stage: LifecycleStage) -> bool {
     match asked.text(field) {
         Some("ALL") => true,
-        Some("DELETED_ONLY") => stage == Stage::Deleted,
-        _ => stage == Stage::Active,
+        Some("DELETED_ONLY") => stage == LifecycleStage::Deleted,
+        _ => stage == LifecycleStage::Active,
     }
 }
 
-pub(super) fn search(mlflow: &Mlflow, asked: &Asked) -> Result<Value, Refusal> {
+pub(super) fn search(mlflow: &Mlflow, asked: &Asked) -> Result<Value, MlflowRefusal> {
     let filter = Filter::parse(asked.text("filter").unwrap_or_default())?;
     let orders = Orders::parse(&asked.list("order_by"))?;
     let mut all = mlflow.experiments()?;
@@ -126,14 +130,14 @@ pub(super) fn search(mlflow: &Mlflow, asked: &Asked) -> Result<Value, Refusal> {
         asked.then(other.updated.cmp(&one.updated)).then_with(|| one.id.cmp(&other.id))
     });
     let (found, next) = page(all, asked, MOST)?;
-    Ok(listed("experiments", found.iter().map(Experiment::to_json).collect(), next))
+    Ok(listed("experiments", found.iter().map(MlflowExperiment::to_json).collect(), next))
 }
 
-pub(super) fn update(mlflow: &Mlflow, asked: &Asked) -> Result<Value, Refusal> {
+pub(super) fn update(mlflow: &Mlflow, asked: &Asked) -> Result<Value, MlflowRefusal> {
     let (id, name) = (asked.required("experiment_id")?, asked.required("new_name")?);
     bounded("Experiment name", name, NAME)?;
     if mlflow.experiments()?.iter().any(|one| one.name == name && one.id != id) {
-        return Err(Refusal::exists(format!("Experiment '{name}' already exists.")));
+        return Err(MlflowRefusal::exists(format!("Experiment '{name}' already exists.")));
     }
     mlflow.said().change(id, |experiment| {
         experiment.name = name.to_string();
@@ -141,25 +145,25 @@ pub(super) fn update(mlflow: &Mlflow, asked: &Asked) -> Result<Value, Refusal> {
     })
 }
 
-pub(super) fn delete(mlflow: &Mlflow, asked: &Asked) -> Result<Value, Refusal> {
+pub(super) fn delete(mlflow: &Mlflow, asked: &Asked) -> Result<Value, MlflowRefusal> {
     let id = asked.required("experiment_id")?;
     if id == super::super::DEFAULT_EXPERIMENT {
-        return Err(Refusal::invalid("the default experiment stays"));
+        return Err(MlflowRefusal::invalid("the default experiment stays"));
     }
     mlflow.said().change(id, |experiment| {
-        experiment.stage = Stage::Deleted;
+        experiment.stage = LifecycleStage::Deleted;
         Ok(())
     })
 }
 
-pub(super) fn restore(mlflow: &Mlflow, asked: &Asked) -> Result<Value, Refusal> {
+pub(super) fn restore(mlflow: &Mlflow, asked: &Asked) -> Result<Value, MlflowRefusal> {
     mlflow.said().change(asked.required("experiment_id")?, |experiment| {
-        experiment.stage = Stage::Active;
+        experiment.stage = LifecycleStage::Active;
         Ok(())
     })
 }
 
-pub(super) fn set_tag(mlflow: &Mlflow, asked: &Asked) -> Result<Value, Refusal> {
+pub(super) fn set_tag(mlflow: &Mlflow, asked: &Asked) -> Result<Value, MlflowRefusal> {
     let (key, value) = (asked.required("key")?, asked.value("value")?);
     bounded("Tag value", value, TAG)?;
     mlflow.said().change(asked.required("experiment_id")?, |experiment| {
@@ -168,16 +172,16 @@ pub(super) fn set_tag(mlflow: &Mlflow, asked: &Asked) -> Result<Value, Refusal> 
     })
 }
 
-pub(super) fn delete_tag(mlflow: &Mlflow, asked: &Asked) -> Result<Value, Refusal> {
+pub(super) fn delete_tag(mlflow: &Mlflow, asked: &Asked) -> Result<Value, MlflowRefusal> {
     let key = asked.required("key")?;
     mlflow.said().change(asked.required("experiment_id")?, |experiment| {
-        let missing = || Refusal::missing(format!("No tag with name: {key}"));
+        let missing = || MlflowRefusal::missing(format!("No tag with name: {key}"));
         experiment.tags.remove(key).map(drop).ok_or_else(missing)
     })
 }
 
 /// The data sets that the runs of experiments have used.
-pub(super) fn datasets(mlflow: &Mlflow, asked: &Asked) -> Result<Value, Refusal> {
+pub(super) fn datasets(mlflow: &Mlflow, asked: &Asked) -> Result<Value, MlflowRefusal> {
     let said = mlflow.said();
     let mut found: Vec<Value> = Vec::new();
     for experiment in asked.list("experiment_ids") {

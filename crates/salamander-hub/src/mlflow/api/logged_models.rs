@@ -3,39 +3,40 @@
 use serde_json::{Value, json};
 
 use super::super::asked::Asked;
-use super::super::events::Event;
+use super::super::events::TrackingEvent;
 use super::super::filter::{Field, Filter, OrderBy, Orders};
-use super::super::refusal::Refusal;
-use super::super::tracked::{LoggedModel, Stage};
-use super::super::{Mlflow, Said, artifacts, new_id};
+use super::super::refusal::MlflowRefusal;
+use super::super::tracked::{LifecycleStage, LoggedModel};
+use super::super::{Mlflow, MlflowRecords, artifacts, new_id};
 use super::{listed, page};
 use crate::now;
 
 /// Models of a page, at most.
 const MOST: usize = 1000;
 
-impl Said {
-    pub(super) fn logged(&self, id: &str) -> Result<LoggedModel, Refusal> {
-        let missing = || Refusal::missing(format!("Logged model with ID '{id}' not found."));
-        let found = self.tracked.logged.get(id).filter(|model| model.stage == Stage::Active);
+impl MlflowRecords {
+    pub(super) fn logged(&self, id: &str) -> Result<LoggedModel, MlflowRefusal> {
+        let missing = || MlflowRefusal::missing(format!("Logged model with ID '{id}' not found."));
+        let found =
+            self.tracked.logged.get(id).filter(|model| model.stage == LifecycleStage::Active);
         found.cloned().ok_or_else(missing)
     }
 
     fn change_logged(
         &mut self,
         asked: &Asked,
-        change: impl FnOnce(&mut LoggedModel) -> Result<(), Refusal>,
-    ) -> Result<Value, Refusal> {
+        change: impl FnOnce(&mut LoggedModel) -> Result<(), MlflowRefusal>,
+    ) -> Result<Value, MlflowRefusal> {
         let mut model = self.logged(asked.required("model_id")?)?;
         change(&mut model)?;
         model.updated = now();
         let answer = json!({"model": model.to_json()});
-        self.say(vec![Event::LoggedModel(model)])?;
+        self.say(vec![TrackingEvent::LoggedModel(model)])?;
         Ok(answer)
     }
 }
 
-pub(super) fn create(mlflow: &Mlflow, asked: &Asked) -> Result<Value, Refusal> {
+pub(super) fn create(mlflow: &Mlflow, asked: &Asked) -> Result<Value, MlflowRefusal> {
     let experiment = mlflow.experiment(asked.required("experiment_id")?)?;
     let id = format!("m-{}", new_id()?);
     let name = asked.text("name").map_or_else(|| format!("model-{}", &id[2..10]), String::from);
@@ -58,24 +59,26 @@ pub(super) fn create(mlflow: &Mlflow, asked: &Asked) -> Result<Value, Refusal> {
         params: asked.pairs("params")?,
         metrics: Vec::new(),
         registrations: Vec::new(),
-        stage: Stage::Active,
+        stage: LifecycleStage::Active,
     };
     let answer = json!({"model": model.to_json()});
-    mlflow.said().say(vec![Event::LoggedModel(model)])?;
+    mlflow.said().say(vec![TrackingEvent::LoggedModel(model)])?;
     Ok(answer)
 }
 
-pub(super) fn get(mlflow: &Mlflow, asked: &Asked) -> Result<Value, Refusal> {
+pub(super) fn get(mlflow: &Mlflow, asked: &Asked) -> Result<Value, MlflowRefusal> {
     let model = mlflow.said().logged(asked.required("model_id")?)?;
     Ok(json!({"model": model.to_json()}))
 }
 
-pub(super) fn finalize(mlflow: &Mlflow, asked: &Asked) -> Result<Value, Refusal> {
+pub(super) fn finalize(mlflow: &Mlflow, asked: &Asked) -> Result<Value, MlflowRefusal> {
     let status = match asked.required("status")? {
         status @ ("LOGGED_MODEL_READY" | "LOGGED_MODEL_UPLOAD_FAILED" | "LOGGED_MODEL_PENDING") => {
             status
         }
-        status => return Err(Refusal::invalid(format!("{status:?} is no status of a model"))),
+        status => {
+            return Err(MlflowRefusal::invalid(format!("{status:?} is no status of a model")));
+        }
     };
     mlflow.said().change_logged(asked, |model| {
         model.status = status.to_string();
@@ -83,15 +86,15 @@ pub(super) fn finalize(mlflow: &Mlflow, asked: &Asked) -> Result<Value, Refusal>
     })
 }
 
-pub(super) fn delete(mlflow: &Mlflow, asked: &Asked) -> Result<Value, Refusal> {
+pub(super) fn delete(mlflow: &Mlflow, asked: &Asked) -> Result<Value, MlflowRefusal> {
     mlflow.said().change_logged(asked, |model| {
-        model.stage = Stage::Deleted;
+        model.stage = LifecycleStage::Deleted;
         Ok(())
     })?;
     Ok(json!({}))
 }
 
-pub(super) fn set_tags(mlflow: &Mlflow, asked: &Asked) -> Result<Value, Refusal> {
+pub(super) fn set_tags(mlflow: &Mlflow, asked: &Asked) -> Result<Value, MlflowRefusal> {
     let tags = asked.pairs("tags")?;
     mlflow.said().change_logged(asked, |model| {
         model.tags.extend(tags);
@@ -99,16 +102,16 @@ pub(super) fn set_tags(mlflow: &Mlflow, asked: &Asked) -> Result<Value, Refusal>
     })
 }
 
-pub(super) fn delete_tag(mlflow: &Mlflow, asked: &Asked) -> Result<Value, Refusal> {
+pub(super) fn delete_tag(mlflow: &Mlflow, asked: &Asked) -> Result<Value, MlflowRefusal> {
     let key = asked.required("tag_key")?;
     mlflow.said().change_logged(asked, |model| {
-        let missing = || Refusal::missing(format!("No tag with key {key:?}"));
+        let missing = || MlflowRefusal::missing(format!("No tag with key {key:?}"));
         model.tags.remove(key).map(drop).ok_or_else(missing)
     })?;
     Ok(json!({}))
 }
 
-pub(super) fn log_params(mlflow: &Mlflow, asked: &Asked) -> Result<Value, Refusal> {
+pub(super) fn log_params(mlflow: &Mlflow, asked: &Asked) -> Result<Value, MlflowRefusal> {
     let params = asked.pairs("params")?;
     mlflow.said().change_logged(asked, |model| {
         model.params.extend(params);
@@ -117,14 +120,14 @@ pub(super) fn log_params(mlflow: &Mlflow, asked: &Asked) -> Result<Value, Refusa
     Ok(json!({}))
 }
 
-pub(super) fn list_artifacts(mlflow: &Mlflow, asked: &Asked) -> Result<Value, Refusal> {
+pub(super) fn list_artifacts(mlflow: &Mlflow, asked: &Asked) -> Result<Value, MlflowRefusal> {
     let model = mlflow.said().logged(asked.required("model_id")?)?;
     let root = artifacts::root(&model.artifacts)?.to_string();
     let path = asked.text("artifact_directory_path").unwrap_or_default().trim_matches('/');
     Ok(json!({"root_uri": model.artifacts, "files": mlflow.list(&root, path)?}))
 }
 
-pub(super) fn search(mlflow: &Mlflow, asked: &Asked) -> Result<Value, Refusal> {
+pub(super) fn search(mlflow: &Mlflow, asked: &Asked) -> Result<Value, MlflowRefusal> {
     let filter = Filter::parse(asked.text("filter").unwrap_or_default())?;
     let mut orders = Orders::default();
     for order in asked.objects("order_by") {
@@ -135,7 +138,7 @@ pub(super) fn search(mlflow: &Mlflow, asked: &Asked) -> Result<Value, Refusal> {
     let wanted = asked.list("experiment_ids");
     let mut all: Vec<LoggedModel> = mlflow.said().tracked.logged.values().cloned().collect();
     all.retain(|model| {
-        model.stage == Stage::Active
+        model.stage == LifecycleStage::Active
             && wanted.contains(&model.experiment)
             && filter.matches(|field, key| model.found(field, key))
     });

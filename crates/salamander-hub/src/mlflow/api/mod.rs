@@ -20,7 +20,7 @@ use axum::{Json, Router};
 use serde_json::{Value, json};
 
 use super::asked::Asked;
-use super::refusal::Refusal;
+use super::refusal::MlflowRefusal;
 use super::{Mlflow, artifacts};
 use crate::Error;
 
@@ -28,7 +28,7 @@ use crate::Error;
 const BODY: usize = 16 << 20;
 
 /// A call.
-type Call = fn(&Mlflow, &Asked) -> Result<Value, Refusal>;
+type Call = fn(&Mlflow, &Asked) -> Result<Value, MlflowRefusal>;
 
 /// All calls; a part of a path in braces is a field.
 const CALLS: &[(&str, &str, Call)] = &[
@@ -123,8 +123,8 @@ async fn server_info() -> Json<Value> {
     }))
 }
 
-async fn no_call(request: Request) -> Refusal {
-    Refusal::no_endpoint(request.uri().path())
+async fn no_call(request: Request) -> MlflowRefusal {
+    MlflowRefusal::no_endpoint(request.uri().path())
 }
 
 async fn call(State(mlflow): State<Mlflow>, request: Request) -> Response {
@@ -132,7 +132,7 @@ async fn call(State(mlflow): State<Mlflow>, request: Request) -> Response {
     let path = parts.uri.path();
     let path = path.split_once("/mlflow/").map_or(path, |(_, path)| path).trim_matches('/');
     let Some((call, fields)) = find(parts.method.as_str(), path) else {
-        return Refusal::no_endpoint(path).into_response();
+        return MlflowRefusal::no_endpoint(path).into_response();
     };
     let query = parts.uri.query().unwrap_or_default();
     let asked = match parts.method == Method::GET {
@@ -153,9 +153,9 @@ async fn call(State(mlflow): State<Mlflow>, request: Request) -> Response {
 }
 
 /// Clients send what they delete in a body as well as in the address.
-async fn from_body(body: Body, query: &str) -> Result<Asked, Refusal> {
+async fn from_body(body: Body, query: &str) -> Result<Asked, MlflowRefusal> {
     let bytes = axum::body::to_bytes(body, BODY).await;
-    let large = |_| Refusal::invalid(format!("the body is larger than {BODY} bytes"));
+    let large = |_| MlflowRefusal::invalid(format!("the body is larger than {BODY} bytes"));
     let bytes = bytes.map_err(large)?;
     match bytes.is_empty() && !query.is_empty() {
         true => Ok(Asked::from_query(query)),
@@ -189,7 +189,11 @@ fn find(method: &str, path: &str) -> Option<(Call, Vec<(&'static str, String)>)>
 }
 
 /// A page of what was found: tokens are places in the list.
-fn page<T>(all: Vec<T>, asked: &Asked, most: usize) -> Result<(Vec<T>, Option<String>), Refusal> {
+fn page<T>(
+    all: Vec<T>,
+    asked: &Asked,
+    most: usize,
+) -> Result<(Vec<T>, Option<String>), MlflowRefusal> {
     let wanted = match asked.number("max_results")? {
         None => most.min(1000),
         Some(wanted) if wanted > 0 && wanted as u64 <= most as u64 => wanted as usize,
@@ -197,14 +201,14 @@ fn page<T>(all: Vec<T>, asked: &Asked, most: usize) -> Result<(Vec<T>, Option<St
             let reason = format!(
                 "Invalid value {wanted} for parameter 'max_results' supplied. It must be between 1 and {most}."
             );
-            return Err(Refusal::invalid(reason));
+            return Err(MlflowRefusal::invalid(reason));
         }
     };
     let begin = match asked.text("page_token") {
         None => 0,
-        Some(token) => {
-            token.parse().map_err(|_| Refusal::invalid(format!("Invalid page token: {token:?}")))?
-        }
+        Some(token) => token
+            .parse()
+            .map_err(|_| MlflowRefusal::invalid(format!("Invalid page token: {token:?}")))?,
     };
     let next = (all.len() > wanted.saturating_add(begin)).then(|| (begin + wanted).to_string());
     Ok((all.into_iter().skip(begin).take(wanted).collect(), next))
@@ -220,13 +224,13 @@ fn listed(name: &str, items: Vec<Value>, next: Option<String>) -> Value {
 }
 
 /// Refuses what is longer than clients are promised.
-fn bounded(what: &str, text: &str, most: usize) -> Result<(), Refusal> {
+fn bounded(what: &str, text: &str, most: usize) -> Result<(), MlflowRefusal> {
     let length = text.chars().count();
     if length <= most {
         return Ok(());
     }
     let reason = format!("{what} had length {length}, which exceeded length limit of {most}");
-    Err(Refusal::invalid(reason))
+    Err(MlflowRefusal::invalid(reason))
 }
 
 #[cfg(test)]

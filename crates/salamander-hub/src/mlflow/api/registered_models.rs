@@ -3,46 +3,49 @@
 use serde_json::{Value, json};
 
 use super::super::asked::Asked;
-use super::super::events::Event;
+use super::super::events::TrackingEvent;
 use super::super::filter::{Filter, Orders};
-use super::super::refusal::Refusal;
+use super::super::refusal::MlflowRefusal;
 use super::super::registry::RegisteredModel;
-use super::super::{Mlflow, Said};
+use super::super::{Mlflow, MlflowRecords};
 use super::{bounded, listed, page};
 use crate::now;
 
 /// Models of a page, at most.
 const MOST: usize = 1000;
 
-impl Said {
-    pub(super) fn registered(&self, name: &str) -> Result<&RegisteredModel, Refusal> {
-        let missing = || Refusal::missing(format!("Registered Model with name={name} not found"));
+impl MlflowRecords {
+    pub(super) fn registered(&self, name: &str) -> Result<&RegisteredModel, MlflowRefusal> {
+        let missing =
+            || MlflowRefusal::missing(format!("Registered Model with name={name} not found"));
         self.tracked.registered.get(name).ok_or_else(missing)
     }
 
     pub(super) fn change_registered(
         &mut self,
         name: &str,
-        change: impl FnOnce(&mut RegisteredModel) -> Result<(), Refusal>,
-    ) -> Result<&RegisteredModel, Refusal> {
+        change: impl FnOnce(&mut RegisteredModel) -> Result<(), MlflowRefusal>,
+    ) -> Result<&RegisteredModel, MlflowRefusal> {
         let mut model = self.registered(name)?.clone();
         change(&mut model)?;
         model.updated = now();
-        self.say(vec![Event::RegisteredModel(Box::new(model))])?;
+        self.say(vec![TrackingEvent::RegisteredModel(Box::new(model))])?;
         self.registered(name)
     }
 }
 
-pub(super) fn create(mlflow: &Mlflow, asked: &Asked) -> Result<Value, Refusal> {
+pub(super) fn create(mlflow: &Mlflow, asked: &Asked) -> Result<Value, MlflowRefusal> {
     let name = asked.required("name")?;
     bounded("Registered model name", name, 256)?;
     if name.contains(['/', ':']) {
         let reason = format!("Invalid model name: '{name}'. It cannot contain '/' or ':'.");
-        return Err(Refusal::invalid(reason));
+        return Err(MlflowRefusal::invalid(reason));
     }
     let mut said = mlflow.said();
     if said.registered(name).is_ok() {
-        return Err(Refusal::exists(format!("Registered Model (name={name}) already exists.")));
+        return Err(MlflowRefusal::exists(format!(
+            "Registered Model (name={name}) already exists."
+        )));
     }
     let time = now();
     let model = RegisteredModel {
@@ -56,32 +59,36 @@ pub(super) fn create(mlflow: &Mlflow, asked: &Asked) -> Result<Value, Refusal> {
         last: 0,
     };
     let answer = json!({"registered_model": model.to_json()});
-    said.say(vec![Event::RegisteredModel(Box::new(model))])?;
+    said.say(vec![TrackingEvent::RegisteredModel(Box::new(model))])?;
     Ok(answer)
 }
 
-pub(super) fn get(mlflow: &Mlflow, asked: &Asked) -> Result<Value, Refusal> {
+pub(super) fn get(mlflow: &Mlflow, asked: &Asked) -> Result<Value, MlflowRefusal> {
     let said = mlflow.said();
     Ok(json!({"registered_model": said.registered(asked.required("name")?)?.to_json()}))
 }
 
-pub(super) fn rename(mlflow: &Mlflow, asked: &Asked) -> Result<Value, Refusal> {
+pub(super) fn rename(mlflow: &Mlflow, asked: &Asked) -> Result<Value, MlflowRefusal> {
     let (name, new_name) = (asked.required("name")?, asked.required("new_name")?);
     let mut said = mlflow.said();
     let mut model = said.registered(name)?.clone();
     if said.registered(new_name).is_ok() {
-        return Err(Refusal::exists(format!("Registered Model (name={new_name}) already exists.")));
+        return Err(MlflowRefusal::exists(format!(
+            "Registered Model (name={new_name}) already exists."
+        )));
     }
     model.name = new_name.to_string();
     model.updated = now();
     let answer = json!({"registered_model": model.to_json()});
-    let (gone, new) =
-        (Event::Unregistered(name.to_string()), Event::RegisteredModel(Box::new(model)));
+    let (gone, new) = (
+        TrackingEvent::Unregistered(name.to_string()),
+        TrackingEvent::RegisteredModel(Box::new(model)),
+    );
     said.say(vec![gone, new])?;
     Ok(answer)
 }
 
-pub(super) fn update(mlflow: &Mlflow, asked: &Asked) -> Result<Value, Refusal> {
+pub(super) fn update(mlflow: &Mlflow, asked: &Asked) -> Result<Value, MlflowRefusal> {
     let description = asked.value("description").unwrap_or_default().to_string();
     let mut said = mlflow.said();
     let model = said.change_registered(asked.required("name")?, |model| {
@@ -91,14 +98,14 @@ pub(super) fn update(mlflow: &Mlflow, asked: &Asked) -> Result<Value, Refusal> {
     Ok(json!({"registered_model": model.to_json()}))
 }
 
-pub(super) fn delete(mlflow: &Mlflow, asked: &Asked) -> Result<Value, Refusal> {
+pub(super) fn delete(mlflow: &Mlflow, asked: &Asked) -> Result<Value, MlflowRefusal> {
     let mut said = mlflow.said();
     let name = said.registered(asked.required("name")?)?.name.clone();
-    said.say(vec![Event::Unregistered(name)])?;
+    said.say(vec![TrackingEvent::Unregistered(name)])?;
     Ok(json!({}))
 }
 
-pub(super) fn search(mlflow: &Mlflow, asked: &Asked) -> Result<Value, Refusal> {
+pub(super) fn search(mlflow: &Mlflow, asked: &Asked) -> Result<Value, MlflowRefusal> {
     let filter = Filter::parse(asked.text("filter").unwrap_or_default())?;
     let orders = Orders::parse(&asked.list("order_by"))?;
     let mut all: Vec<RegisteredModel> =
@@ -112,7 +119,7 @@ pub(super) fn search(mlflow: &Mlflow, asked: &Asked) -> Result<Value, Refusal> {
     Ok(listed("registered_models", found.iter().map(RegisteredModel::to_json).collect(), next))
 }
 
-pub(super) fn latest_versions(mlflow: &Mlflow, asked: &Asked) -> Result<Value, Refusal> {
+pub(super) fn latest_versions(mlflow: &Mlflow, asked: &Asked) -> Result<Value, MlflowRefusal> {
     let said = mlflow.said();
     let model = said.registered(asked.required("name")?)?;
     let versions = model.latest(&asked.list("stages")).into_iter();
@@ -120,7 +127,7 @@ pub(super) fn latest_versions(mlflow: &Mlflow, asked: &Asked) -> Result<Value, R
     Ok(json!({"model_versions": versions}))
 }
 
-pub(super) fn set_tag(mlflow: &Mlflow, asked: &Asked) -> Result<Value, Refusal> {
+pub(super) fn set_tag(mlflow: &Mlflow, asked: &Asked) -> Result<Value, MlflowRefusal> {
     let (key, value) = (asked.required("key")?.to_string(), asked.value("value")?.to_string());
     mlflow.said().change_registered(asked.required("name")?, |model| {
         model.tags.insert(key, value);
@@ -129,7 +136,7 @@ pub(super) fn set_tag(mlflow: &Mlflow, asked: &Asked) -> Result<Value, Refusal> 
     Ok(json!({}))
 }
 
-pub(super) fn delete_tag(mlflow: &Mlflow, asked: &Asked) -> Result<Value, Refusal> {
+pub(super) fn delete_tag(mlflow: &Mlflow, asked: &Asked) -> Result<Value, MlflowRefusal> {
     let key = asked.required("key")?;
     mlflow.said().change_registered(asked.required("name")?, |model| {
         model.tags.remove(key);
@@ -138,7 +145,7 @@ pub(super) fn delete_tag(mlflow: &Mlflow, asked: &Asked) -> Result<Value, Refusa
     Ok(json!({}))
 }
 
-pub(super) fn set_alias(mlflow: &Mlflow, asked: &Asked) -> Result<Value, Refusal> {
+pub(super) fn set_alias(mlflow: &Mlflow, asked: &Asked) -> Result<Value, MlflowRefusal> {
     let (alias, number) = (asked.required("alias")?.to_string(), super::versions::number(asked)?);
     mlflow.said().change_registered(asked.required("name")?, |model| {
         super::versions::there(model, number)?;
@@ -148,7 +155,7 @@ pub(super) fn set_alias(mlflow: &Mlflow, asked: &Asked) -> Result<Value, Refusal
     Ok(json!({}))
 }
 
-pub(super) fn delete_alias(mlflow: &Mlflow, asked: &Asked) -> Result<Value, Refusal> {
+pub(super) fn delete_alias(mlflow: &Mlflow, asked: &Asked) -> Result<Value, MlflowRefusal> {
     let alias = asked.required("alias")?;
     mlflow.said().change_registered(asked.required("name")?, |model| {
         model.aliases.remove(alias);
@@ -157,11 +164,11 @@ pub(super) fn delete_alias(mlflow: &Mlflow, asked: &Asked) -> Result<Value, Refu
     Ok(json!({}))
 }
 
-pub(super) fn by_alias(mlflow: &Mlflow, asked: &Asked) -> Result<Value, Refusal> {
+pub(super) fn by_alias(mlflow: &Mlflow, asked: &Asked) -> Result<Value, MlflowRefusal> {
     let alias = asked.required("alias")?;
     let said = mlflow.said();
     let model = said.registered(asked.required("name")?)?;
-    let missing = || Refusal::missing(format!("Registered model alias {alias} not found."));
+    let missing = || MlflowRefusal::missing(format!("Registered model alias {alias} not found."));
     let number = model.aliases.get(alias).copied().ok_or_else(missing)?;
     Ok(json!({"model_version": model.version_json(number)}))
 }

@@ -3,9 +3,9 @@
 use serde_json::{Value, json};
 
 use super::super::asked::Asked;
-use super::super::events::Event;
-use super::super::refusal::Refusal;
-use super::super::tracked::{Latest, Run, Stage};
+use super::super::events::TrackingEvent;
+use super::super::refusal::MlflowRefusal;
+use super::super::tracked::{Latest, LifecycleStage, MlflowRun};
 use super::super::{DEFAULT_EXPERIMENT, Mlflow, artifacts, new_id, ours};
 use crate::now;
 
@@ -14,7 +14,7 @@ const STATUSES: [&str; 5] = ["RUNNING", "SCHEDULED", "FINISHED", "FAILED", "KILL
 
 impl Mlflow {
     /// A run of a client, or one of ours.
-    pub(super) fn run(&self, id: &str) -> Result<(Run, Latest), Refusal> {
+    pub(super) fn run(&self, id: &str) -> Result<(MlflowRun, Latest), MlflowRefusal> {
         if let Some(run) = ours::run_id(id) {
             return self.our_run(id, run);
         }
@@ -23,12 +23,12 @@ impl Mlflow {
     }
 }
 
-pub(super) fn create(mlflow: &Mlflow, asked: &Asked) -> Result<Value, Refusal> {
+pub(super) fn create(mlflow: &Mlflow, asked: &Asked) -> Result<Value, MlflowRefusal> {
     let experiment =
         mlflow.experiment(asked.text("experiment_id").unwrap_or(DEFAULT_EXPERIMENT))?;
-    if experiment.stage == Stage::Deleted {
+    if experiment.stage == LifecycleStage::Deleted {
         let reason = format!("The experiment {} must be in the 'active' state", experiment.id);
-        return Err(Refusal::state(reason));
+        return Err(MlflowRefusal::state(reason));
     }
     let mut tags = asked.pairs("tags")?;
     let id = new_id()?;
@@ -45,7 +45,7 @@ pub(super) fn create(mlflow: &Mlflow, asked: &Asked) -> Result<Value, Refusal> {
         }
         _ => artifacts::location(&experiment.id),
     };
-    let run = Run {
+    let run = MlflowRun {
         artifacts: format!("{}/{id}/artifacts", place.trim_end_matches('/')),
         id,
         name,
@@ -54,7 +54,7 @@ pub(super) fn create(mlflow: &Mlflow, asked: &Asked) -> Result<Value, Refusal> {
         status: "RUNNING".to_string(),
         started: Some(asked.number("start_time")?.unwrap_or_else(now)),
         ended: None,
-        stage: Stage::Active,
+        stage: LifecycleStage::Active,
         params: Default::default(),
         tags,
         datasets: Vec::new(),
@@ -62,26 +62,28 @@ pub(super) fn create(mlflow: &Mlflow, asked: &Asked) -> Result<Value, Refusal> {
         model_outputs: Vec::new(),
     };
     let (id, answer) = (run.id.clone(), json!({"run": run.to_json(&Latest::new())}));
-    mlflow.said().say(vec![Event::Run(run)])?;
+    mlflow.said().say(vec![TrackingEvent::Run(run)])?;
     mlflow.show(&id, Vec::new());
     Ok(answer)
 }
 
-pub(super) fn get(mlflow: &Mlflow, asked: &Asked) -> Result<Value, Refusal> {
+pub(super) fn get(mlflow: &Mlflow, asked: &Asked) -> Result<Value, MlflowRefusal> {
     let (run, latest) = mlflow.run(asked.run()?)?;
     Ok(json!({"run": run.to_json(&latest)}))
 }
 
-pub(super) fn update(mlflow: &Mlflow, asked: &Asked) -> Result<Value, Refusal> {
+pub(super) fn update(mlflow: &Mlflow, asked: &Asked) -> Result<Value, MlflowRefusal> {
     let status = match (asked.text("status"), asked.number("status").ok().flatten()) {
         // Clients of before send the number of a status.
         (_, Some(number)) => {
-            let wrong = || Refusal::invalid(format!("{number} is no status"));
+            let wrong = || MlflowRefusal::invalid(format!("{number} is no status"));
             let status = STATUSES.get((number - 1).max(0) as usize).ok_or_else(wrong)?;
             Some((*status).to_string())
         }
         (Some(status), None) if STATUSES.contains(&status) => Some(status.to_string()),
-        (Some(status), None) => return Err(Refusal::invalid(format!("{status:?} is no status"))),
+        (Some(status), None) => {
+            return Err(MlflowRefusal::invalid(format!("{status:?} is no status")));
+        }
         (None, None) => None,
     };
     let name = asked.text("run_name").map(str::to_string);
@@ -89,7 +91,13 @@ pub(super) fn update(mlflow: &Mlflow, asked: &Asked) -> Result<Value, Refusal> {
     let (id, info) = {
         let mut said = mlflow.said();
         let id = said.open_run(asked.run()?)?.id.clone();
-        said.say(vec![Event::RunChanged { id: id.clone(), name, status, ended, stage: None }])?;
+        said.say(vec![TrackingEvent::RunChanged {
+            id: id.clone(),
+            name,
+            status,
+            ended,
+            stage: None,
+        }])?;
         let info = said.run(&id)?.info();
         (id, info)
     };
@@ -97,9 +105,13 @@ pub(super) fn update(mlflow: &Mlflow, asked: &Asked) -> Result<Value, Refusal> {
     Ok(json!({"run_info": info}))
 }
 
-fn set_stage(mlflow: &Mlflow, asked: &Asked, stage: Stage) -> Result<Value, Refusal> {
+fn set_stage(
+    mlflow: &Mlflow,
+    asked: &Asked,
+    stage: LifecycleStage,
+) -> Result<Value, MlflowRefusal> {
     let id = mlflow.said().run(asked.run()?)?.id.clone();
-    let changed = Event::RunChanged {
+    let changed = TrackingEvent::RunChanged {
         id: id.clone(),
         name: None,
         status: None,
@@ -111,12 +123,12 @@ fn set_stage(mlflow: &Mlflow, asked: &Asked, stage: Stage) -> Result<Value, Refu
     Ok(json!({}))
 }
 
-pub(super) fn delete(mlflow: &Mlflow, asked: &Asked) -> Result<Value, Refusal> {
-    set_stage(mlflow, asked, Stage::Deleted)
+pub(super) fn delete(mlflow: &Mlflow, asked: &Asked) -> Result<Value, MlflowRefusal> {
+    set_stage(mlflow, asked, LifecycleStage::Deleted)
 }
 
-pub(super) fn restore(mlflow: &Mlflow, asked: &Asked) -> Result<Value, Refusal> {
-    set_stage(mlflow, asked, Stage::Active)
+pub(super) fn restore(mlflow: &Mlflow, asked: &Asked) -> Result<Value, MlflowRefusal> {
+    set_stage(mlflow, asked, LifecycleStage::Active)
 }
 
 /// A list of a request as it was sent.
@@ -124,29 +136,34 @@ fn as_sent(asked: &Asked, name: &str) -> Vec<Value> {
     asked.raw(name).and_then(Value::as_array).cloned().unwrap_or_default()
 }
 
-pub(super) fn log_inputs(mlflow: &Mlflow, asked: &Asked) -> Result<Value, Refusal> {
+pub(super) fn log_inputs(mlflow: &Mlflow, asked: &Asked) -> Result<Value, MlflowRefusal> {
     let mut said = mlflow.said();
     let id = said.open_run(asked.run()?)?.id.clone();
     let (datasets, model_inputs) = (as_sent(asked, "datasets"), as_sent(asked, "models"));
-    said.say(vec![Event::RunUsed { id, datasets, model_inputs, model_outputs: Vec::new() }])?;
+    said.say(vec![TrackingEvent::RunUsed {
+        id,
+        datasets,
+        model_inputs,
+        model_outputs: Vec::new(),
+    }])?;
     Ok(json!({}))
 }
 
-pub(super) fn log_outputs(mlflow: &Mlflow, asked: &Asked) -> Result<Value, Refusal> {
+pub(super) fn log_outputs(mlflow: &Mlflow, asked: &Asked) -> Result<Value, MlflowRefusal> {
     let mut said = mlflow.said();
     let id = said.open_run(asked.run()?)?.id.clone();
     let model_outputs = as_sent(asked, "models");
     let (datasets, model_inputs) = (Vec::new(), Vec::new());
-    said.say(vec![Event::RunUsed { id, datasets, model_inputs, model_outputs }])?;
+    said.say(vec![TrackingEvent::RunUsed { id, datasets, model_inputs, model_outputs }])?;
     Ok(json!({}))
 }
 
 /// Clients before version 3 say so what they have logged: a tag that is a list.
-pub(super) fn log_model(mlflow: &Mlflow, asked: &Asked) -> Result<Value, Refusal> {
+pub(super) fn log_model(mlflow: &Mlflow, asked: &Asked) -> Result<Value, MlflowRefusal> {
     const HISTORY: &str = "mlflow.log-model.history";
     let text = asked.required("model_json")?;
     let model: Value = serde_json::from_str(text)
-        .map_err(|error| Refusal::invalid(format!("model_json is no JSON: {error}")))?;
+        .map_err(|error| MlflowRefusal::invalid(format!("model_json is no JSON: {error}")))?;
     let mut said = mlflow.said();
     let run = said.open_run(asked.run()?)?;
     let before = run.tags.get(HISTORY).and_then(|text| serde_json::from_str(text).ok());
@@ -154,11 +171,11 @@ pub(super) fn log_model(mlflow: &Mlflow, asked: &Asked) -> Result<Value, Refusal
     history.push(model);
     let tags = [(HISTORY.to_string(), Some(Value::Array(history).to_string()))].into();
     let id = run.id.clone();
-    said.say(vec![Event::RunNoted { id, params: Default::default(), tags }])?;
+    said.say(vec![TrackingEvent::RunNoted { id, params: Default::default(), tags }])?;
     Ok(json!({}))
 }
 
-pub(super) fn list_artifacts(mlflow: &Mlflow, asked: &Asked) -> Result<Value, Refusal> {
+pub(super) fn list_artifacts(mlflow: &Mlflow, asked: &Asked) -> Result<Value, MlflowRefusal> {
     let (run, _) = mlflow.run(asked.run()?)?;
     let root = artifacts::root(&run.artifacts)?.to_string();
     let files = mlflow.list(&root, asked.text("path").unwrap_or_default().trim_matches('/'))?;

@@ -5,15 +5,15 @@ use serde_json::{Value, json};
 use super::super::Mlflow;
 use super::super::asked::Asked;
 use super::super::filter::{Filter, Orders};
-use super::super::refusal::Refusal;
-use super::super::tracked::{Latest, Run};
+use super::super::refusal::MlflowRefusal;
+use super::super::tracked::{Latest, MlflowRun};
 use super::experiments::is_viewed;
 use super::{listed, page};
 
 /// Runs of a page, at most.
 const MOST: usize = 50_000;
 
-pub(super) fn runs(mlflow: &Mlflow, asked: &Asked) -> Result<Value, Refusal> {
+pub(super) fn runs(mlflow: &Mlflow, asked: &Asked) -> Result<Value, MlflowRefusal> {
     let filter = Filter::parse(asked.text("filter").unwrap_or_default())?;
     let orders = Orders::parse(&asked.list("order_by"))?;
     let wanted = asked.list("experiment_ids");
@@ -36,8 +36,11 @@ pub(super) fn runs(mlflow: &Mlflow, asked: &Asked) -> Result<Value, Refusal> {
 }
 
 /// The runs that clients made in some experiments, with their last values.
-fn theirs(mlflow: &Mlflow, experiments: &[String]) -> Result<Vec<(Run, Latest)>, Refusal> {
-    let runs: Vec<Run> = {
+fn theirs(
+    mlflow: &Mlflow,
+    experiments: &[String],
+) -> Result<Vec<(MlflowRun, Latest)>, MlflowRefusal> {
+    let runs: Vec<MlflowRun> = {
         let said = mlflow.said();
         let ids = experiments.iter().filter_map(|id| said.tracked.of_experiment.get(id)).flatten();
         ids.filter_map(|id| said.tracked.runs.get(id).cloned()).collect()
@@ -51,7 +54,7 @@ fn theirs(mlflow: &Mlflow, experiments: &[String]) -> Result<Vec<(Run, Latest)>,
 }
 
 /// Values of one metric as clients read them, a page of them.
-pub(super) fn metrics(all: Vec<Value>, asked: &Asked) -> Result<Value, Refusal> {
+pub(super) fn metrics(all: Vec<Value>, asked: &Asked) -> Result<Value, MlflowRefusal> {
     if asked.number("max_results")?.is_none() && asked.text("page_token").is_none() {
         return Ok(json!({"metrics": all}));
     }

@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use super::super::asked::Asked;
-use super::super::events::Event;
+use super::super::events::TrackingEvent;
 use super::super::measured;
-use super::super::refusal::Refusal;
-use super::super::tracked::{Measured, Pairs, Run};
+use super::super::refusal::MlflowRefusal;
+use super::super::tracked::{MetricValue, MlflowRun, Pairs};
 use super::super::{Mlflow, ours};
 use super::{bounded, search};
 
@@ -20,10 +20,10 @@ const KEY: usize = 250;
 const PARAM: usize = 6000;
 const TAG: usize = 8000;
 
-fn measurement(asked: &Asked) -> Result<(String, Measured), Refusal> {
+fn measurement(asked: &Asked) -> Result<(String, MetricValue), MlflowRefusal> {
     let key = asked.required("key")?;
     bounded("Metric name", key, KEY)?;
-    let measured = Measured {
+    let measured = MetricValue {
         value: asked.decimal("value")?,
         timestamp: asked.number("timestamp")?.unwrap_or_else(crate::now),
         step: asked.number("step")?.unwrap_or(0),
@@ -32,12 +32,12 @@ fn measurement(asked: &Asked) -> Result<(String, Measured), Refusal> {
 }
 
 /// Parameters never change: a run was made with what it was made with.
-fn new_params(run: &Run, params: Pairs) -> Result<Pairs, Refusal> {
+fn new_params(run: &MlflowRun, params: Pairs) -> Result<Pairs, MlflowRefusal> {
     for (key, value) in &params {
         bounded("Param key", key, KEY)?;
         bounded("Param value", value, PARAM)?;
         if let Some(before) = run.params.get(key).filter(|before| *before != value) {
-            return Err(Refusal::invalid(format!(
+            return Err(MlflowRefusal::invalid(format!(
                 "Changing param values is not allowed. Param with key='{key}' was already logged with \
                  value='{before}' for run ID='{}'. Attempted logging new value '{value}'.",
                 run.id
@@ -47,7 +47,7 @@ fn new_params(run: &Run, params: Pairs) -> Result<Pairs, Refusal> {
     Ok(params.into_iter().filter(|(key, _)| !run.params.contains_key(key)).collect())
 }
 
-fn new_tags(tags: Pairs) -> Result<BTreeMap<String, Option<String>>, Refusal> {
+fn new_tags(tags: Pairs) -> Result<BTreeMap<String, Option<String>>, MlflowRefusal> {
     for (key, value) in &tags {
         bounded("Tag key", key, KEY)?;
         bounded("Tag value", value, TAG)?;
@@ -56,7 +56,7 @@ fn new_tags(tags: Pairs) -> Result<BTreeMap<String, Option<String>>, Refusal> {
 }
 
 /// Values that are of a logged model as well.
-fn of_models(mlflow: &Mlflow, run: &str, metrics: &[Asked]) -> Result<(), Refusal> {
+fn of_models(mlflow: &Mlflow, run: &str, metrics: &[Asked]) -> Result<(), MlflowRefusal> {
     for metric in metrics {
         let Some(model) = metric.text("model_id") else { continue };
         let (key, measured) = measurement(metric)?;
@@ -71,20 +71,20 @@ fn of_models(mlflow: &Mlflow, run: &str, metrics: &[Asked]) -> Result<(), Refusa
         }
         if !model.metrics.contains(&value) {
             model.metrics.push(value);
-            said.say(vec![Event::LoggedModel(model)])?;
+            said.say(vec![TrackingEvent::LoggedModel(model)])?;
         }
     }
     Ok(())
 }
 
-pub(super) fn log_metric(mlflow: &Mlflow, asked: &Asked) -> Result<Value, Refusal> {
+pub(super) fn log_metric(mlflow: &Mlflow, asked: &Asked) -> Result<Value, MlflowRefusal> {
     let id = mlflow.said().open_run(asked.run()?)?.id.clone();
     mlflow.measure(&id, vec![measurement(asked)?])?;
     of_models(mlflow, &id, std::slice::from_ref(asked))?;
     Ok(json!({}))
 }
 
-pub(super) fn log_batch(mlflow: &Mlflow, asked: &Asked) -> Result<Value, Refusal> {
+pub(super) fn log_batch(mlflow: &Mlflow, asked: &Asked) -> Result<Value, MlflowRefusal> {
     let metrics = asked.objects("metrics");
     let (params, tags) = (asked.objects("params").len(), asked.objects("tags").len());
     if params > PAIRS || tags > PAIRS || metrics.len() + params + tags > BATCH {
@@ -93,7 +93,7 @@ pub(super) fn log_batch(mlflow: &Mlflow, asked: &Asked) -> Result<Value, Refusal
              {PAIRS} tags: this one has {}, {params} and {tags}.",
             metrics.len()
         );
-        return Err(Refusal::invalid(reason));
+        return Err(MlflowRefusal::invalid(reason));
     }
     let values = metrics.iter().map(measurement).collect::<Result<Vec<_>, _>>()?;
     let tags = new_tags(asked.pairs("tags")?)?;
@@ -102,7 +102,7 @@ pub(super) fn log_batch(mlflow: &Mlflow, asked: &Asked) -> Result<Value, Refusal
         let run = said.open_run(asked.run()?)?;
         let (id, params) = (run.id.clone(), new_params(run, asked.pairs("params")?)?);
         if !params.is_empty() || !tags.is_empty() {
-            said.say(vec![Event::RunNoted { id: id.clone(), params, tags }])?;
+            said.say(vec![TrackingEvent::RunNoted { id: id.clone(), params, tags }])?;
         }
         id
     };
@@ -111,41 +111,41 @@ pub(super) fn log_batch(mlflow: &Mlflow, asked: &Asked) -> Result<Value, Refusal
     Ok(json!({}))
 }
 
-pub(super) fn log_parameter(mlflow: &Mlflow, asked: &Asked) -> Result<Value, Refusal> {
+pub(super) fn log_parameter(mlflow: &Mlflow, asked: &Asked) -> Result<Value, MlflowRefusal> {
     let mut said = mlflow.said();
     let run = said.open_run(asked.run()?)?;
     let pair = (asked.required("key")?.to_string(), asked.value("value")?.to_string());
     let (id, params) = (run.id.clone(), new_params(run, [pair].into())?);
     if !params.is_empty() {
-        said.say(vec![Event::RunNoted { id, params, tags: BTreeMap::new() }])?;
+        said.say(vec![TrackingEvent::RunNoted { id, params, tags: BTreeMap::new() }])?;
     }
     Ok(json!({}))
 }
 
-pub(super) fn set_tag(mlflow: &Mlflow, asked: &Asked) -> Result<Value, Refusal> {
+pub(super) fn set_tag(mlflow: &Mlflow, asked: &Asked) -> Result<Value, MlflowRefusal> {
     let pair = (asked.required("key")?.to_string(), asked.value("value")?.to_string());
     let tags = new_tags([pair].into())?;
     let mut said = mlflow.said();
     let id = said.open_run(asked.run()?)?.id.clone();
-    said.say(vec![Event::RunNoted { id, params: Pairs::new(), tags }])?;
+    said.say(vec![TrackingEvent::RunNoted { id, params: Pairs::new(), tags }])?;
     Ok(json!({}))
 }
 
-pub(super) fn delete_tag(mlflow: &Mlflow, asked: &Asked) -> Result<Value, Refusal> {
+pub(super) fn delete_tag(mlflow: &Mlflow, asked: &Asked) -> Result<Value, MlflowRefusal> {
     let key = asked.required("key")?;
     let mut said = mlflow.said();
     let run = said.open_run(asked.run()?)?;
     if !run.tags.contains_key(key) {
         let reason = format!("No tag with name: {key} in run with id {}", run.id);
-        return Err(Refusal::missing(reason));
+        return Err(MlflowRefusal::missing(reason));
     }
     let (id, tags) = (run.id.clone(), [(key.to_string(), None)].into());
-    said.say(vec![Event::RunNoted { id, params: Pairs::new(), tags }])?;
+    said.say(vec![TrackingEvent::RunNoted { id, params: Pairs::new(), tags }])?;
     Ok(json!({}))
 }
 
 impl Mlflow {
-    fn history(&self, run: &str, metric: &str) -> Result<Vec<Measured>, Refusal> {
+    fn history(&self, run: &str, metric: &str) -> Result<Vec<MetricValue>, MlflowRefusal> {
         if let Some(ours) = ours::run_id(run) {
             return Ok(self.our_history(ours, metric)?);
         }
@@ -154,14 +154,14 @@ impl Mlflow {
     }
 }
 
-pub(super) fn history(mlflow: &Mlflow, asked: &Asked) -> Result<Value, Refusal> {
+pub(super) fn history(mlflow: &Mlflow, asked: &Asked) -> Result<Value, MlflowRefusal> {
     let (run, metric) = (asked.run()?, asked.required("metric_key")?);
     let all = mlflow.history(run, metric)?;
     search::metrics(all.iter().map(|one| one.to_json(metric, run)).collect(), asked)
 }
 
 /// The history of several runs, thinned to so many steps of each.
-pub(super) fn history_of_several(mlflow: &Mlflow, asked: &Asked) -> Result<Value, Refusal> {
+pub(super) fn history_of_several(mlflow: &Mlflow, asked: &Asked) -> Result<Value, MlflowRefusal> {
     let metric = asked.required("metric_key")?;
     let most = asked.number("max_results")?.unwrap_or(2500).clamp(1, 2500) as usize;
     let first = asked.number("start_step")?.unwrap_or(i64::MIN);

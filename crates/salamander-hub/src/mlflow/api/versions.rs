@@ -4,10 +4,10 @@ use serde_json::{Value, json};
 
 use super::super::Mlflow;
 use super::super::asked::Asked;
-use super::super::events::Event;
+use super::super::events::TrackingEvent;
 use super::super::filter::{Filter, Orders};
-use super::super::refusal::Refusal;
-use super::super::registry::{RegisteredModel, STAGES, Version};
+use super::super::refusal::MlflowRefusal;
+use super::super::registry::{MlflowVersion, RegisteredModel, STAGES};
 use super::{listed, page};
 use crate::now;
 
@@ -15,16 +15,19 @@ use crate::now;
 const MOST: usize = 200_000;
 
 /// The version that is asked for.
-pub(super) fn number(asked: &Asked) -> Result<u64, Refusal> {
-    let wrong = || Refusal::invalid("Missing value for required parameter 'version'.");
+pub(super) fn number(asked: &Asked) -> Result<u64, MlflowRefusal> {
+    let wrong = || MlflowRefusal::invalid("Missing value for required parameter 'version'.");
     let number = asked.number("version")?.ok_or_else(wrong)?;
     u64::try_from(number).map_err(|_| wrong())
 }
 
 /// Refuses a version that is not there.
-pub(super) fn there(model: &RegisteredModel, number: u64) -> Result<(), Refusal> {
+pub(super) fn there(model: &RegisteredModel, number: u64) -> Result<(), MlflowRefusal> {
     let missing = || {
-        Refusal::missing(format!("Model Version (name={}, version={number}) not found", model.name))
+        MlflowRefusal::missing(format!(
+            "Model Version (name={}, version={number}) not found",
+            model.name
+        ))
     };
     model.versions.contains_key(&number).then_some(()).ok_or_else(missing)
 }
@@ -32,8 +35,8 @@ pub(super) fn there(model: &RegisteredModel, number: u64) -> Result<(), Refusal>
 fn change(
     mlflow: &Mlflow,
     asked: &Asked,
-    change: impl FnOnce(&mut Version) -> Result<(), Refusal>,
-) -> Result<Value, Refusal> {
+    change: impl FnOnce(&mut MlflowVersion) -> Result<(), MlflowRefusal>,
+) -> Result<Value, MlflowRefusal> {
     let number = number(asked)?;
     let mut said = mlflow.said();
     let model = said.change_registered(asked.required("name")?, |model| {
@@ -46,7 +49,7 @@ fn change(
     Ok(json!({"model_version": model.version_json(number)}))
 }
 
-pub(super) fn create(mlflow: &Mlflow, asked: &Asked) -> Result<Value, Refusal> {
+pub(super) fn create(mlflow: &Mlflow, asked: &Asked) -> Result<Value, MlflowRefusal> {
     let source = asked.required("source")?.to_string();
     let tags = asked.pairs("tags")?;
     let text = |name: &str| asked.text(name).unwrap_or_default().to_string();
@@ -59,7 +62,7 @@ pub(super) fn create(mlflow: &Mlflow, asked: &Asked) -> Result<Value, Refusal> {
         Some(run) => run.to_string(),
         None => said.logged(&logged).map(|model| model.run).unwrap_or_default(),
     };
-    let version = Version {
+    let version = MlflowVersion {
         description: text("description"),
         source,
         run,
@@ -79,12 +82,12 @@ pub(super) fn create(mlflow: &Mlflow, asked: &Asked) -> Result<Value, Refusal> {
     let (name, answer) = (model.name.clone(), json!({"model_version": model.version_json(number)}));
     if let Ok(mut logged) = said.logged(&logged) {
         logged.registrations.push(json!({"name": name, "version": number.to_string()}));
-        said.say(vec![Event::LoggedModel(logged)])?;
+        said.say(vec![TrackingEvent::LoggedModel(logged)])?;
     }
     Ok(answer)
 }
 
-pub(super) fn get(mlflow: &Mlflow, asked: &Asked) -> Result<Value, Refusal> {
+pub(super) fn get(mlflow: &Mlflow, asked: &Asked) -> Result<Value, MlflowRefusal> {
     let number = number(asked)?;
     let said = mlflow.said();
     let model = said.registered(asked.required("name")?)?;
@@ -92,7 +95,7 @@ pub(super) fn get(mlflow: &Mlflow, asked: &Asked) -> Result<Value, Refusal> {
     Ok(json!({"model_version": model.version_json(number)}))
 }
 
-pub(super) fn update(mlflow: &Mlflow, asked: &Asked) -> Result<Value, Refusal> {
+pub(super) fn update(mlflow: &Mlflow, asked: &Asked) -> Result<Value, MlflowRefusal> {
     let description = asked.value("description").unwrap_or_default().to_string();
     change(mlflow, asked, |version| {
         version.description = description;
@@ -100,7 +103,7 @@ pub(super) fn update(mlflow: &Mlflow, asked: &Asked) -> Result<Value, Refusal> {
     })
 }
 
-pub(super) fn delete(mlflow: &Mlflow, asked: &Asked) -> Result<Value, Refusal> {
+pub(super) fn delete(mlflow: &Mlflow, asked: &Asked) -> Result<Value, MlflowRefusal> {
     let number = number(asked)?;
     mlflow.said().change_registered(asked.required("name")?, |model| {
         there(model, number)?;
@@ -111,10 +114,10 @@ pub(super) fn delete(mlflow: &Mlflow, asked: &Asked) -> Result<Value, Refusal> {
     Ok(json!({}))
 }
 
-pub(super) fn transition(mlflow: &Mlflow, asked: &Asked) -> Result<Value, Refusal> {
+pub(super) fn transition(mlflow: &Mlflow, asked: &Asked) -> Result<Value, MlflowRefusal> {
     let asked_stage = asked.required("stage")?;
     let stage = STAGES.iter().find(|stage| stage.eq_ignore_ascii_case(asked_stage));
-    let wrong = || Refusal::invalid(format!("Invalid Model Version stage: {asked_stage}"));
+    let wrong = || MlflowRefusal::invalid(format!("Invalid Model Version stage: {asked_stage}"));
     let stage = stage.ok_or_else(wrong)?.to_string();
     let (number, archive) = (number(asked)?, asked.flag("archive_existing_versions"));
     let mut said = mlflow.said();
@@ -133,7 +136,7 @@ pub(super) fn transition(mlflow: &Mlflow, asked: &Asked) -> Result<Value, Refusa
     Ok(json!({"model_version": model.version_json(number)}))
 }
 
-pub(super) fn set_tag(mlflow: &Mlflow, asked: &Asked) -> Result<Value, Refusal> {
+pub(super) fn set_tag(mlflow: &Mlflow, asked: &Asked) -> Result<Value, MlflowRefusal> {
     let (key, value) = (asked.required("key")?.to_string(), asked.value("value")?.to_string());
     change(mlflow, asked, |version| {
         version.tags.insert(key, value);
@@ -142,7 +145,7 @@ pub(super) fn set_tag(mlflow: &Mlflow, asked: &Asked) -> Result<Value, Refusal> 
     Ok(json!({}))
 }
 
-pub(super) fn delete_tag(mlflow: &Mlflow, asked: &Asked) -> Result<Value, Refusal> {
+pub(super) fn delete_tag(mlflow: &Mlflow, asked: &Asked) -> Result<Value, MlflowRefusal> {
     let key = asked.required("key")?;
     change(mlflow, asked, |version| {
         version.tags.remove(key);
@@ -152,7 +155,7 @@ pub(super) fn delete_tag(mlflow: &Mlflow, asked: &Asked) -> Result<Value, Refusa
 }
 
 /// Where the files of a version are: those of the model that it was made from.
-pub(super) fn download_uri(mlflow: &Mlflow, asked: &Asked) -> Result<Value, Refusal> {
+pub(super) fn download_uri(mlflow: &Mlflow, asked: &Asked) -> Result<Value, MlflowRefusal> {
     let number = number(asked)?;
     let said = mlflow.said();
     let model = said.registered(asked.required("name")?)?;
@@ -162,7 +165,7 @@ pub(super) fn download_uri(mlflow: &Mlflow, asked: &Asked) -> Result<Value, Refu
     Ok(json!({"artifact_uri": logged.unwrap_or_else(|_| version.source.clone())}))
 }
 
-pub(super) fn search(mlflow: &Mlflow, asked: &Asked) -> Result<Value, Refusal> {
+pub(super) fn search(mlflow: &Mlflow, asked: &Asked) -> Result<Value, MlflowRefusal> {
     let filter = Filter::parse(asked.text("filter").unwrap_or_default())?;
     let orders = Orders::parse(&asked.list("order_by"))?;
     let said = mlflow.said();

@@ -1,10 +1,10 @@
 //! The words and signs of a filter, and the names that it is made of.
 
 use super::Field;
-use crate::mlflow::refusal::Refusal;
+use crate::mlflow::refusal::MlflowRefusal;
 
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Token {
+pub(super) enum FilterToken {
     Word(String),
     /// A name between backticks or double quotes.
     Quoted(String),
@@ -13,27 +13,27 @@ pub(super) enum Token {
     Sign(&'static str),
 }
 
-pub(super) fn unexpected(token: &Token) -> Refusal {
-    Refusal::invalid(format!("the filter makes no sense at {token:?}"))
+pub(super) fn unexpected(token: &FilterToken) -> MlflowRefusal {
+    MlflowRefusal::invalid(format!("the filter makes no sense at {token:?}"))
 }
 
-pub(super) struct Tokens(std::iter::Peekable<std::vec::IntoIter<Token>>);
+pub(super) struct Tokens(std::iter::Peekable<std::vec::IntoIter<FilterToken>>);
 
 const SIGNS: [&str; 11] = ["!=", "<=", ">=", "==", "=", "<", ">", "(", ")", ",", "."];
 
 impl Tokens {
-    pub(super) fn of(text: &str) -> Result<Self, Refusal> {
+    pub(super) fn of(text: &str) -> Result<Self, MlflowRefusal> {
         let mut tokens = Vec::new();
         let mut rest = text.trim_start();
         while let Some(first) = rest.chars().next() {
             let (token, length) = match first {
                 '\'' => {
                     let (text, length) = quoted(rest, '\'')?;
-                    (Token::Text(text), length)
+                    (FilterToken::Text(text), length)
                 }
                 '`' | '"' => {
                     let (text, length) = quoted(rest, first)?;
-                    (Token::Quoted(text), length)
+                    (FilterToken::Quoted(text), length)
                 }
                 _ if is_number_start(rest) => {
                     let ends =
@@ -41,20 +41,20 @@ impl Tokens {
                     let length = rest.find(ends).unwrap_or(rest.len());
                     let number: Result<f64, _> = rest[..length].parse();
                     match number {
-                        Ok(number) => (Token::Number(number), length),
-                        Err(_) => (Token::Word(rest[..length].to_string()), length),
+                        Ok(number) => (FilterToken::Number(number), length),
+                        Err(_) => (FilterToken::Word(rest[..length].to_string()), length),
                     }
                 }
                 _ => match SIGNS.iter().find(|sign| rest.starts_with(**sign)) {
-                    Some(sign) => (Token::Sign(sign), sign.len()),
+                    Some(sign) => (FilterToken::Sign(sign), sign.len()),
                     None => {
                         let ends = |c: char| c.is_whitespace() || "=<>!(),.'\"`".contains(c);
                         let length = rest.find(ends).unwrap_or(rest.len());
                         if length == 0 {
                             let reason = format!("the filter makes no sense at {first:?}");
-                            return Err(Refusal::invalid(reason));
+                            return Err(MlflowRefusal::invalid(reason));
                         }
-                        (Token::Word(rest[..length].to_string()), length)
+                        (FilterToken::Word(rest[..length].to_string()), length)
                     }
                 },
             };
@@ -64,7 +64,7 @@ impl Tokens {
         Ok(Self(tokens.into_iter().peekable()))
     }
 
-    pub(super) fn next(&mut self) -> Option<Token> {
+    pub(super) fn next(&mut self) -> Option<FilterToken> {
         self.0.next()
     }
 
@@ -72,29 +72,30 @@ impl Tokens {
         self.0.peek().is_none()
     }
 
-    pub(super) fn required(&mut self) -> Result<Token, Refusal> {
-        self.next().ok_or_else(|| Refusal::invalid("the filter ends in the middle".to_string()))
+    pub(super) fn required(&mut self) -> Result<FilterToken, MlflowRefusal> {
+        self.next()
+            .ok_or_else(|| MlflowRefusal::invalid("the filter ends in the middle".to_string()))
     }
 
-    pub(super) fn expect_word(&mut self, wanted: &str) -> Result<(), Refusal> {
+    pub(super) fn expect_word(&mut self, wanted: &str) -> Result<(), MlflowRefusal> {
         match self.required()? {
-            Token::Word(word) if word.eq_ignore_ascii_case(wanted) => Ok(()),
+            FilterToken::Word(word) if word.eq_ignore_ascii_case(wanted) => Ok(()),
             other => Err(unexpected(&other)),
         }
     }
 
     pub(super) fn is_word(&mut self, wanted: &str) -> bool {
-        matches!(self.0.peek(), Some(Token::Word(word)) if word.eq_ignore_ascii_case(wanted))
+        matches!(self.0.peek(), Some(FilterToken::Word(word)) if word.eq_ignore_ascii_case(wanted))
     }
 
     /// `metrics.loss`, `` tags.`a b` ``, or an attribute alone.
-    pub(super) fn identifier(&mut self) -> Result<(Field, String), Refusal> {
+    pub(super) fn identifier(&mut self) -> Result<(Field, String), MlflowRefusal> {
         let first = match self.required()? {
-            Token::Word(word) => word,
-            Token::Quoted(name) => return Ok((Field::Attribute, name)),
+            FilterToken::Word(word) => word,
+            FilterToken::Quoted(name) => return Ok((Field::Attribute, name)),
             other => return Err(unexpected(&other)),
         };
-        if self.0.peek() != Some(&Token::Sign(".")) {
+        if self.0.peek() != Some(&FilterToken::Sign(".")) {
             return Ok((Field::Attribute, first));
         }
         let field = match first.to_ascii_lowercase().as_str() {
@@ -107,43 +108,43 @@ impl Tokens {
                 let reason = format!(
                     "there are metrics, params, tags, datasets and attributes, and no {other:?}"
                 );
-                return Err(Refusal::invalid(reason));
+                return Err(MlflowRefusal::invalid(reason));
             }
         };
         self.next();
         // A key may have dots of its own.
         let mut key = self.key_part()?;
-        while self.0.peek() == Some(&Token::Sign(".")) {
+        while self.0.peek() == Some(&FilterToken::Sign(".")) {
             self.next();
             key = format!("{key}.{}", self.key_part()?);
         }
         Ok((field, key))
     }
 
-    fn key_part(&mut self) -> Result<String, Refusal> {
+    fn key_part(&mut self) -> Result<String, MlflowRefusal> {
         match self.required()? {
-            Token::Word(word) | Token::Quoted(word) => Ok(word),
-            Token::Number(number) => Ok(number.to_string()),
+            FilterToken::Word(word) | FilterToken::Quoted(word) => Ok(word),
+            FilterToken::Number(number) => Ok(number.to_string()),
             other => Err(unexpected(&other)),
         }
     }
 
-    pub(super) fn list(&mut self) -> Result<Vec<String>, Refusal> {
+    pub(super) fn list(&mut self) -> Result<Vec<String>, MlflowRefusal> {
         match self.required()? {
-            Token::Sign("(") => {}
+            FilterToken::Sign("(") => {}
             other => return Err(unexpected(&other)),
         }
         let mut all = Vec::new();
         loop {
             match self.required()? {
-                Token::Text(text) | Token::Quoted(text) => all.push(text),
-                Token::Number(number) => all.push(number.to_string()),
-                Token::Sign(")") => return Ok(all),
+                FilterToken::Text(text) | FilterToken::Quoted(text) => all.push(text),
+                FilterToken::Number(number) => all.push(number.to_string()),
+                FilterToken::Sign(")") => return Ok(all),
                 other => return Err(unexpected(&other)),
             }
             match self.required()? {
-                Token::Sign(",") => {}
-                Token::Sign(")") => return Ok(all),
+                FilterToken::Sign(",") => {}
+                FilterToken::Sign(")") => return Ok(all),
                 other => return Err(unexpected(&other)),
             }
         }
@@ -160,7 +161,7 @@ fn is_number_start(rest: &str) -> bool {
 }
 
 /// What is between two quotes; a quote in it stands twice or behind a backslash.
-fn quoted(rest: &str, quote: char) -> Result<(String, usize), Refusal> {
+fn quoted(rest: &str, quote: char) -> Result<(String, usize), MlflowRefusal> {
     let mut text = String::new();
     let mut signs = rest.char_indices().skip(1).peekable();
     while let Some((place, sign)) = signs.next() {
@@ -174,5 +175,5 @@ fn quoted(rest: &str, quote: char) -> Result<(String, usize), Refusal> {
             text.push(sign);
         }
     }
-    Err(Refusal::invalid(format!("the filter has a {quote} that is not closed")))
+    Err(MlflowRefusal::invalid(format!("the filter has a {quote} that is not closed")))
 }

@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use bytes::BytesMut;
 use postgres::types::{FromSql, IsNull, ToSql, Type};
-use postgres::{Client, Config, NoTls, Statement};
+use postgres::{Client, Config, Statement};
 use rusqlite::types::{ToSqlOutput, Value, ValueRef};
 
 use super::DbError;
+use super::pg_tls::PgTls;
 
 /// How long a server may take to say that it is there.
 const ANSWER: Duration = Duration::from_secs(5);
@@ -26,8 +27,8 @@ pub(crate) struct Pg {
 }
 
 impl Pg {
-    pub(crate) fn connect(config: &Config) -> Result<Self, postgres::Error> {
-        Ok(Self { client: config.connect(NoTls)?, statements: HashMap::new() })
+    pub(crate) fn connect(config: &Config, tls: &PgTls) -> Result<Self, postgres::Error> {
+        Ok(Self { client: config.connect(tls.clone())?, statements: HashMap::new() })
     }
 
     pub(super) fn prepare(&mut self, sql: &str) -> Result<Statement, DbError> {
@@ -90,10 +91,16 @@ pub(crate) fn said(error: &postgres::Error) -> String {
 pub(crate) fn is_lost(error: &postgres::Error) -> bool {
     // Without a word of the server, or with one of classes 08 (connection) and 57 (an operator has intervened).
     error.is_closed()
-        || error.source().is_some_and(|source| source.is::<std::io::Error>())
+        || error.source().is_some_and(is_of_network)
         || error
             .code()
             .is_some_and(|code| code.code().starts_with("08") || code.code().starts_with("57P"))
+}
+
+/// Whether the network failed; a certificate that is not to be trusted stays so.
+fn is_of_network(source: &(dyn std::error::Error + 'static)) -> bool {
+    let source = source.downcast_ref::<std::io::Error>();
+    source.is_some_and(|source| source.kind() != std::io::ErrorKind::InvalidData)
 }
 
 /// `$1` instead of `?1`; what is in quotes stays as it is.

@@ -8,13 +8,13 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use salamander_core::asynchronous::Checkpoint;
+use salamander_core::asynchronous::ServerCheckpoint;
 use salamander_core::callback::Callbacks;
 use salamander_core::course::{Collected, Course, KeptRows, LeasePlan, MakeFolder, Next, Wishes};
 use salamander_core::elastic::Millis;
 use salamander_core::metrics::Metrics;
 use salamander_core::plan::MicroBatch;
-use salamander_core::progress::Progress;
+use salamander_core::progress::{Progress, StepCount};
 use salamander_core::report::{
     Brief, EndReport, EpochReport, EvaluationPart, Measured, Report, Timings,
 };
@@ -45,22 +45,22 @@ pub(super) struct HostedCourse {
 
 /// What goes to disk.
 #[derive(Serialize, Deserialize)]
-struct Page<P, C> {
+struct CourseFile<P, C> {
     progress: P,
     collected: C,
 }
 
-/// Reports with the versions that they are about, in growing order.
-pub(super) type Reports = Vec<(u64, Report)>;
+/// Reports with the steps that were done by then, in growing order.
+pub(super) type Reports = Vec<(StepCount, Report)>;
 
 impl HostedCourse {
     /// Takes up the course of a run, which may be new.
     pub(super) fn open(plan: LeasePlan) -> Self {
         let LeasePlan { mut course, mut callbacks, parameters, file, make_folder, .. } = plan;
         let page = std::fs::read(&file).ok();
-        let page = page.and_then(|text| serde_json::from_slice::<Page<_, _>>(&text).ok());
+        let page = page.and_then(|text| serde_json::from_slice::<CourseFile<_, _>>(&text).ok());
         let collected = match page {
-            Some(Page { progress, collected }) => {
+            Some(CourseFile { progress, collected }) => {
                 course.restore(progress);
                 collected
             }
@@ -173,7 +173,7 @@ impl HostedCourse {
         Ok(reports)
     }
 
-    fn epoch(&mut self, told: Option<EpochReport>) -> Option<(u64, Report)> {
+    fn epoch(&mut self, told: Option<EpochReport>) -> Option<(StepCount, Report)> {
         let report = told?;
         self.callbacks.tell(|callback| callback.epoch_end(&report));
         self.write(Durability::Synced);
@@ -190,7 +190,7 @@ impl HostedCourse {
     /// one that was asked for last.
     pub(super) fn keep(
         &mut self,
-        checkpoint: Checkpoint,
+        checkpoint: ServerCheckpoint,
         files: Vec<PathBuf>,
         is_due: bool,
     ) -> Keeping {
@@ -213,7 +213,7 @@ impl HostedCourse {
     }
 
     /// The run ends: what the summary is made of. It is the state of the last checkpoint.
-    pub(super) fn end(&mut self, now: Millis, interrupted: bool) -> (u64, Report) {
+    pub(super) fn end(&mut self, now: Millis, interrupted: bool) -> (StepCount, Report) {
         let own = self.course.progress();
         let kept = self.last.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let mut progress = kept.unwrap_or_else(|| own.clone());
@@ -224,11 +224,11 @@ impl HostedCourse {
             true => own.last_training.clone(),
             false => own.training.values(),
         };
-        let version = own.steps;
+        let steps = own.steps;
         self.write(Durability::Synced);
         self.callbacks.tell(|callback| callback.training_end(&progress));
         let timings = Timings { wall: Duration::from_millis(now), ..self.collected.timings };
-        (version, Report::End(Box::new(EndReport { progress, ranks: vec![timings] })))
+        (steps, Report::End(Box::new(EndReport { progress, ranks: vec![timings] })))
     }
 
     /// Writes the file when something has changed and some time has passed.
@@ -242,7 +242,7 @@ impl HostedCourse {
 
     fn write(&mut self, durability: Durability) {
         self.callbacks.save(self.course.progress_mut());
-        let page = Page { progress: self.course.progress(), collected: &self.collected };
+        let page = CourseFile { progress: self.course.progress(), collected: &self.collected };
         let text = serde_json::to_vec(&page).unwrap_or_default();
         if let Err(error) = salamander_files::replace(&self.file, &text, durability) {
             warn!(%error, file = %self.file.display(), "the course could not be written");
@@ -344,10 +344,10 @@ mod tests {
         EvaluationPart { loss: 3.0, records: 5, ..EvaluationPart::default() }
     }
 
-    fn checkpoint() -> Checkpoint {
+    fn checkpoint() -> ServerCheckpoint {
         let id = Generation { term: Term(1), number: 1 };
         let map = Map { number: MapVersion(id), servers: 1 };
-        Checkpoint { id, map, epochs: 1 }
+        ServerCheckpoint { id, map, epochs: 1 }
     }
 
     #[test]
@@ -374,8 +374,8 @@ mod tests {
         assert_eq!(course.next(), Next::Validate, "the callback ends training at its fifth step");
         course.validated(9, std::iter::once(part())).expect("a loss");
         assert!(course.next() == Next::Save && course.state().progress().stopped);
-        let (version, report) = course.end(9, false);
-        assert!(matches!(report, Report::End(end) if end.progress.steps == version));
+        let (steps, report) = course.end(9, false);
+        assert!(matches!(report, Report::End(end) if end.progress.steps == steps));
         let expected = "start 0, epoch 0, step 1, step 2, step 3, validated, ended 0, \
                         start 3, epoch 1, step 4, step 5, validated, ended 1, end 5";
         assert_eq!(told.lock().expect("not poisoned").join(", "), expected);

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use salamander_core::asynchronous::{Checkpoint, History};
+use salamander_core::asynchronous::{History, ServerCheckpoint};
 use salamander_core::course::Next;
-use salamander_core::elastic::{Ending, Millis, TaskQueue};
+use salamander_core::elastic::{Ending, Millis, TaskQueue, Version};
 use salamander_core::report::EvaluationPart;
+use salamander_core::status::CheckpointStatus;
 use tracing::error;
 
 use super::{AwaitedCheckpoint, Leases, Leaving, Validating};
@@ -108,16 +109,16 @@ impl Leases {
         }
         if (leaving.saved || late) && self.keeping == 0 {
             let ending = leaving.ending.clone();
-            let (version, report) = self.course.end(now, ending == Ending::Interrupted);
+            let (steps, report) = self.course.end(now, ending == Ending::Interrupted);
             // It is told, whatever a master before has told of that version.
-            self.effects.push(Effect::Restored(version));
-            self.report(vec![(version, report)]);
+            self.effects.push(Effect::Restored(steps.0));
+            self.report(vec![(steps, report)]);
             self.end(ending);
         }
     }
 
     /// Has a folder made of a checkpoint.
-    pub(super) fn keep(&mut self, checkpoint: &Checkpoint, is_due: bool) {
+    pub(super) fn keep(&mut self, checkpoint: &ServerCheckpoint, is_due: bool) {
         let files = self.files.files(checkpoint.id, checkpoint.map.servers);
         let keeping = self.course.keep(*checkpoint, files, is_due);
         self.keeping += 1;
@@ -133,6 +134,13 @@ impl Leases {
                     self.sweep();
                 }
                 self.course.kept(&self.files.checkpoints.join(&id));
+                let history = self.dispatcher.history();
+                let (version, name) = (Version(self.version), id.clone());
+                self.kept = history.checkpoint.map(|kept| CheckpointStatus {
+                    id: name,
+                    version,
+                    generation: kept.id,
+                });
                 let note = format!("checkpoint {id} kept");
                 self.effects.extend([Effect::Kept(id), Effect::Note(note)]);
             }

@@ -1,6 +1,6 @@
 //! What workers ask for and are answered.
 
-use salamander_core::asynchronous::{Lease, LeaseAnswer, LeaseAsk, Verdict};
+use salamander_core::asynchronous::{Lease, LeaseAnswer, LeaseAsk, ReportVerdict};
 use salamander_core::course::Next;
 use salamander_core::elastic::{Lease as Task, Millis, WorkerId};
 use tracing::debug;
@@ -29,14 +29,14 @@ impl Leases {
             LeaseAsk::Pushed { report, measured } => {
                 let verdict = self.dispatcher.report(now, worker, &report);
                 debug!(%worker, fence = report.fence, names = report.names.len(), ?verdict);
-                if verdict == Verdict::Done {
+                if verdict == ReportVerdict::Done {
                     self.effects.push(Effect::Progressed);
                     for (name, measured) in report.names.iter().zip(&measured) {
                         let reports = self.course.measured(now, *name, measured);
                         self.report(reports);
                     }
                 }
-                LeaseAnswer::Heard(verdict == Verdict::Done)
+                LeaseAnswer::Heard(verdict == ReportVerdict::Done)
             }
             LeaseAsk::GiveBack { fence } => {
                 self.dispatcher.give_back(worker, fence);
@@ -60,7 +60,7 @@ impl Leases {
     }
 
     fn give_work(&mut self, now: Millis, worker: WorkerId, most: usize) -> LeaseAnswer {
-        if self.leaving.is_some() {
+        if self.leaving.is_some() || self.leaving_servers.holds() {
             return LeaseAnswer::Wait(PAUSE);
         }
         let servers = self.run.servers().map(|(_, server)| server.endpoint.clone()).collect();

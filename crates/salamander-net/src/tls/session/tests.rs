@@ -17,7 +17,7 @@ struct End {
 }
 
 impl End {
-    fn shake_hands(&mut self) -> Step {
+    fn shake_hands(&mut self) -> HandshakeStep {
         self.session.shake_hands(self.socket.as_fd()).expect("it fits")
     }
 }
@@ -34,7 +34,7 @@ fn pair(provider: CryptoProvider) -> [End; 2] {
         End { session: tls.call().expect("a session"), socket: near },
         End { session: tls.be_called().expect("a session"), socket: far },
     ];
-    while ends.each_mut().map(End::shake_hands) != [Step::Done; 2] {}
+    while ends.each_mut().map(End::shake_hands) != [HandshakeStep::Done; 2] {}
     ends
 }
 

@@ -21,11 +21,11 @@ fn save(engine: &Engine, path: PathBuf) -> PathBuf {
 fn train(engine: &Engine, here: &dyn Fn(u16) -> bool) {
     for at in 0..20 {
         let all: Vec<usize> = (0..60).filter(|id| id % 7 != at % 7).collect();
-        let step = Step::Stage { k: 0, table: at as u32 % 5, ids: all.clone() };
+        let step = EngineRequest::Stage { k: 0, table: at as u32 % 5, ids: all.clone() };
         apply(engine, Mode::Staged, at, &step, here);
-        let step = Step::Stage { k: 1, table: at as u32 % 3, ids: all[..30].to_vec() };
+        let step = EngineRequest::Stage { k: 1, table: at as u32 % 3, ids: all[..30].to_vec() };
         apply(engine, Mode::Staged, at, &step, here);
-        apply(engine, Mode::Staged, at, &Step::Advance, here);
+        apply(engine, Mode::Staged, at, &EngineRequest::Advance, here);
     }
 }
 
@@ -119,7 +119,7 @@ fn a_copy_takes_no_memory_for_rows_that_stay() {
     train(&engine, &|_| true);
     let copy = engine.snapshot().expect("copied");
     assert_eq!(engine.kept_apart(), 0);
-    let step = Step::Set { table: 0, ids: vec![1, 2, 3] };
+    let step = EngineRequest::Set { table: 0, ids: vec![1, 2, 3] };
     apply(&engine, Mode::Staged, 1, &step, &|_| true);
     assert_eq!(engine.kept_apart(), 3);
     assert_eq!(copy.sections().filter(Result::is_err).count(), 0);
@@ -146,7 +146,7 @@ fn names_and_pages_come_back() {
     assert_eq!(contents(&after), contents(&before));
     let held = after.applied().expect("alive").remove(0);
     assert_eq!(held.applied.len(), 5);
-    assert_eq!(held.pages[&0], Page { applied: 8, skipped: 4, digest: 12 });
+    assert_eq!(held.pages[&0], LedgerPage { applied: 8, skipped: 4, digest: 12 });
 }
 
 #[test]

@@ -65,7 +65,7 @@ proptest! {
         );
         let mut moved = false;
         for (at, step) in steps.iter().enumerate() {
-            let between_steps = mode == Mode::Immediate || matches!(step, Step::Advance);
+            let between_steps = mode == Mode::Immediate || matches!(step, EngineRequest::Advance);
             if !moved && at >= cut && between_steps {
                 apply(&left, mode, at, step, &|_| true);
                 apply(&right, mode, at, step, &|_| false);
@@ -123,7 +123,8 @@ fn moves_wait_for_the_step() {
     let bytes = engine.take(&[1]).expect("it is here");
     assert!(matches!(engine.take(&[1]), Err(Error::NotHere(1))));
     engine.advance(2, 1.0, 1.0).expect("the next step");
-    assert!(matches!(engine.put(&bytes), Err(Error::OutOfStep { current: 2, asked: 1 })));
+    let refused = engine.put(&bytes);
+    assert!(matches!(refused, Err(Error::OutOfStep(OutOfStep { current: 2, asked: 1 }))));
     engine.clear(1).expect("the threads live");
     engine.put(&bytes).expect("the same step");
     assert!(matches!(engine.put(&bytes), Err(Error::Request(_))));

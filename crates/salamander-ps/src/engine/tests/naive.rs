@@ -3,13 +3,14 @@
 
 use std::collections::BTreeMap;
 
+use salamander_core::asynchronous::OutOfStep;
 use salamander_core::optimizer::Update;
 use salamander_core::seed::mix;
 
 use crate::init::FirstValues;
 use crate::{
-    Applied, Changed, EngineOptions, Error, Held, Mode, Pages, Push, Read, Rows, Storage, TableId,
-    TableSpec, TableStats, partition_of,
+    Applied, Changed, EngineOptions, Error, Held, Mode, Pages, Push, Read, Storage, TableId,
+    TableRows, TableSpec, TableStats, partition_of,
 };
 
 #[derive(Debug)]
@@ -141,7 +142,7 @@ impl Naive {
         Ok(())
     }
 
-    pub(crate) fn set(&mut self, rows: Rows<'_>) -> Result<(), Error> {
+    pub(crate) fn set(&mut self, rows: TableRows<'_>) -> Result<(), Error> {
         self.check(rows.table, rows.ids, rows.values.len())?;
         self.counter += 1;
         let dim = self.spec(rows.table)?.dim;
@@ -156,13 +157,18 @@ impl Naive {
         Ok(())
     }
 
-    pub(crate) fn stage(&mut self, version: u64, k: u32, rows: &[Rows<'_>]) -> Result<(), Error> {
+    pub(crate) fn stage(
+        &mut self,
+        version: u64,
+        k: u32,
+        rows: &[TableRows<'_>],
+    ) -> Result<(), Error> {
         self.must_be(Mode::Staged)?;
         for rows in rows {
             self.check(rows.table, rows.ids, rows.values.len())?;
         }
         if version > self.version {
-            return Err(Error::OutOfStep { current: self.version, asked: version });
+            return Err(OutOfStep { current: self.version, asked: version }.into());
         }
         if version == self.version {
             let own = rows.iter().map(|rows| (rows.table, rows.ids.to_vec(), rows.values.to_vec()));
@@ -177,7 +183,7 @@ impl Naive {
             return Ok(());
         }
         if to != self.version + 1 {
-            return Err(Error::OutOfStep { current: self.version, asked: to });
+            return Err(OutOfStep { current: self.version, asked: to }.into());
         }
         self.counter += 1;
         self.version = to;

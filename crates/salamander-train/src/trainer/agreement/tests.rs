@@ -7,19 +7,19 @@ use salamander_core::optimizer::Optimizer;
 
 use super::*;
 use crate::context::Context;
-use crate::testing::{Point, Points, setup, train_together};
+use crate::testing::{Points, TestPoint, setup, train_together};
 use crate::trial::BuildError;
 
 /// linear.
 #[derive(Module, Debug)]
-struct Net {
+struct LinearNet {
     out: Linear,
 }
 
-impl Trial for Net {
+impl Trial for LinearNet {
     const NAME: &'static str = "net";
     type Hparams = ();
-    type Example = Point;
+    type Example = TestPoint;
     type Output = Tensor<2>;
 
     fn build(cx: &Context<()>) -> Result<Self, BuildError> {
@@ -66,7 +66,7 @@ fn with_one_off(size: usize, off: Option<usize>) -> Vec<String> {
     let rest = "hyperparameters: {global_batch_size: 4}\nmicro_batches: 3\nworkers: 3\n\
                 strategy: allreduce\nreproducibility: {experiment_seed: 1}\n\
                 max_length: {epochs: 2}\n";
-    let ends = train_together::<Net>(
+    let ends = train_together::<LinearNet>(
         size,
         |rank| {
             let own = folder.path().join(rank.to_string());

@@ -1,0 +1,47 @@
+"""Fine-tunes a model of Hugging Face on reviews with transformers' Trainer, by the settings of model_zoo/text/bert.yaml.
+
+    reviews.py MODEL TRAIN.csv VALID.csv SEED EPOCHS    prints the validation accuracy and the processor's seconds
+
+The files are those of `salamander data fetch reviews`.
+"""
+import csv
+import sys
+import tempfile
+import time
+
+import torch
+from transformers import (AutoModelForSequenceClassification, AutoTokenizer, DataCollatorWithPadding, Trainer,
+                          TrainingArguments)
+
+CLASSES = ["negative", "positive"]
+
+
+def read(path, tokenizer):
+    rows = list(csv.DictReader(open(path, encoding="utf-8", newline="")))
+    ids = [tokenizer(row["text"], truncation=True, max_length=128, padding=False) for row in rows]
+    return [dict(input_ids=text["input_ids"], attention_mask=text["attention_mask"], labels=CLASSES.index(row["label"]))
+            for text, row in zip(ids, rows)]
+
+
+def main(model, train, valid, seed, epochs):
+    tokenizer = AutoTokenizer.from_pretrained(model)
+    torch.manual_seed(int(seed))
+    classifier = AutoModelForSequenceClassification.from_pretrained(model, num_labels=2)
+    with tempfile.TemporaryDirectory() as folder:
+        arguments = TrainingArguments(
+            folder, seed=int(seed), num_train_epochs=float(epochs), per_device_train_batch_size=32,
+            per_device_eval_batch_size=64, learning_rate=5e-5, warmup_steps=50, weight_decay=0.01,
+            lr_scheduler_type="linear", max_grad_norm=0.0, save_strategy="no", report_to=[], disable_tqdm=True,
+            use_cpu=True)
+        trainer = Trainer(
+            classifier, arguments, train_dataset=read(train, tokenizer), eval_dataset=read(valid, tokenizer),
+            data_collator=DataCollatorWithPadding(tokenizer),
+            compute_metrics=lambda found: dict(accuracy=(found.predictions.argmax(-1) == found.label_ids).mean()))
+        begun = time.process_time()
+        trainer.train()
+        spent = time.process_time() - begun
+        print(f"accuracy {trainer.evaluate()['eval_accuracy']:.4f}, {spent:.0f} seconds of the processor")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

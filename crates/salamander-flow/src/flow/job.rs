@@ -1,0 +1,321 @@
+//! A flow with its input and its output: what is planned, told to other processes, and run.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use rustix::fs::{FlockOperation, flock};
+use salamander_data::Format;
+use serde::{Deserialize, Serialize};
+
+use super::Error;
+use super::context::{EngineSettings, FlowContext};
+use super::records::Records;
+use super::registry::Flows;
+use super::shape::FlowShape;
+use super::sink::assemble::{StageReports, assemble, sort_stage};
+use super::sink::stage::MapStage;
+use super::sink::{FlowStage, FlowSummary, SinkSettings, TaskReport};
+use super::tset::TSet;
+use super::whole;
+
+/// Records of a task where shards do not say how many there are.
+const TASK_RECORDS: u64 = 8192;
+
+/// The file of a staging folder that says whether somebody is at work there.
+const LOCK: &str = "lock";
+
+/// What is run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FlowCall {
+    /// A function of the program, by name.
+    Named(String),
+    /// SQL, in which the input is the table `input`.
+    Sql(String),
+}
+
+/// A flow with its input and its output.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct FlowJob {
+    /// What is run.
+    pub call: FlowCall,
+    /// Files, folders, patterns or addresses; none for flows that have sources of their own.
+    pub inputs: Vec<String>,
+    /// Their format, where names do not tell it.
+    pub format: Option<String>,
+    /// What the flow asks for.
+    pub parameters: BTreeMap<String, String>,
+    /// What is written.
+    pub sink: SinkSettings,
+    /// Bytes that sorts, groups and joins may take.
+    pub memory: Option<usize>,
+    /// Partitions of a flow whose rows meet [default: the number of processors]; they change no row of the output.
+    pub partitions: Option<usize>,
+}
+
+/// Does the tasks of a stage, each once.
+pub trait TaskRunner {
+    /// Whether processes share the work, so that only flows of tasks can run.
+    fn is_shared(&self) -> bool;
+
+    /// Reports of all tasks, in their order. Files go to the folder.
+    fn run(&mut self, stage: &FlowStage, folder: &Path) -> Result<Vec<TaskReport>, Error>;
+}
+
+impl FlowJob {
+    /// A flow of the program on some files, which writes as by default.
+    pub fn named(flow: &str, inputs: &[&str]) -> Self {
+        Self {
+            call: FlowCall::Named(flow.to_string()),
+            inputs: inputs.iter().map(ToString::to_string).collect(),
+            format: None,
+            parameters: BTreeMap::new(),
+            sink: SinkSettings::default(),
+            memory: None,
+            partitions: None,
+        }
+    }
+
+    /// [`FlowJob::run`] in this process, on all of its processors.
+    pub fn run_here(&self, flows: &Flows, out: &Path) -> Result<FlowSummary, Error> {
+        let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        let (stop, progress) = (AtomicBool::new(false), |_, _| {});
+        self.run(flows, out, &mut TaskThreads { flows, threads, stop: &stop, progress: &progress })
+    }
+
+    /// The format of the input.
+    pub(crate) fn format(&self) -> Result<Option<Format>, Error> {
+        let parse =
+            |name: &String| name.parse().map_err(|error| Error::Invalid(format!("{error}")));
+        self.format.as_ref().map(parse).transpose()
+    }
+
+    /// Builds the flow.
+    pub fn build(&self, flows: &Flows, cx: &FlowContext) -> Result<TSet, Error> {
+        match &self.call {
+            FlowCall::Named(name) => flows.find(name)?(cx),
+            FlowCall::Sql(query) => {
+                cx.register_input()?;
+                cx.sql(query)
+            }
+        }
+    }
+
+    /// The input, if the flow has one.
+    pub fn records(&self) -> Result<Option<Records>, Error> {
+        if self.inputs.is_empty() {
+            return Ok(None);
+        }
+        Records::open(&self.inputs, self.format()?).map(Some)
+    }
+
+    /// A context with all of the input.
+    pub fn context(
+        &self,
+        records: Option<&Records>,
+        engine: &EngineSettings,
+    ) -> Result<FlowContext, Error> {
+        let cx = FlowContext::new(engine)?.with_parameters(self.parameters.clone());
+        Ok(match records {
+            Some(records) => cx.with_input(records.clone(), 0..records.len()),
+            None => cx,
+        })
+    }
+
+    /// Runs the flow and writes its rows to a folder, which is there in the end completely or not at all.
+    pub fn run(
+        &self,
+        flows: &Flows,
+        out: &Path,
+        runner: &mut dyn TaskRunner,
+    ) -> Result<FlowSummary, Error> {
+        self.sink.check()?;
+        if out.exists() {
+            let reason = format!(
+                "{}: is there already: remove it, or write to another folder",
+                out.display()
+            );
+            return Err(Error::Invalid(reason));
+        }
+        let records = self.records()?;
+        let engine =
+            EngineSettings { memory: self.memory, partitions: self.partitions, spill: None };
+        let cx = self.context(records.as_ref(), &engine)?;
+        let rows = self.build(flows, &cx)?;
+        let staging = StagingFolder::create(out)?;
+        let left = match (FlowShape::of(&rows)?, &records) {
+            (FlowShape::Map, Some(records)) => self.run_tasks(records, &staging.path, runner)?,
+            (FlowShape::Map, None) => self.run_whole(&rows, "no input", &staging.path, runner)?,
+            (FlowShape::Whole(why), _) => self.run_whole(&rows, &why, &staging.path, runner)?,
+        };
+        assemble(self, &staging.path, out, &left)
+    }
+
+    /// Tasks on ranges of the input: as many as shards, or of a fixed size where rows are shuffled.
+    fn run_tasks(
+        &self,
+        records: &Records,
+        staging: &Path,
+        runner: &mut dyn TaskRunner,
+    ) -> Result<StageReports, Error> {
+        let shards = self.sink.shard_count(Some(records.len()));
+        let buckets = self.sink.is_shuffled().then_some(shards);
+        let tasks = match buckets {
+            Some(_) => records.len().div_ceil(TASK_RECORDS).max(1),
+            None => shards,
+        };
+        let (job, types, records) = (self.clone(), records.types().clone(), records.len());
+        let stage = FlowStage::Map(MapStage { job, types, records, tasks, buckets });
+        let mapped = runner.run(&stage, staging)?;
+        let sorted = buckets.map(|buckets| self.sort(buckets, &mapped, staging, runner));
+        Ok(StageReports { sorted: sorted.transpose()?, mapped })
+    }
+
+    /// All in this process, by DataFusion; shards are sorted, since no other order would be the same every time.
+    fn run_whole(
+        &self,
+        rows: &TSet,
+        why: &str,
+        staging: &Path,
+        runner: &mut dyn TaskRunner,
+    ) -> Result<StageReports, Error> {
+        if runner.is_shared() {
+            return Err(Error::Invalid(format!(
+                "this flow has {why}, and only flows whose rows go their way one by one are shared among processes: \
+                 leave out --workers"
+            )));
+        }
+        let buckets = self.sink.shard_count(None);
+        let mapped = whole::run(rows, self, buckets, staging)?;
+        let sorted = self.sort(buckets, &mapped, staging, runner)?;
+        Ok(StageReports { mapped, sorted: Some(sorted) })
+    }
+
+    fn sort(
+        &self,
+        buckets: u64,
+        mapped: &[TaskReport],
+        staging: &Path,
+        runner: &mut dyn TaskRunner,
+    ) -> Result<Vec<TaskReport>, Error> {
+        runner.run(&FlowStage::Sort(sort_stage(self, buckets, mapped)?), staging)
+    }
+}
+
+/// Does tasks on threads of this process.
+pub struct TaskThreads<'a> {
+    /// The program's flows.
+    pub flows: &'a Flows,
+    /// So many tasks at a time.
+    pub threads: usize,
+    /// Set by whoever wants it to end early.
+    pub stop: &'a AtomicBool,
+    /// Told how many tasks are done, of how many.
+    pub progress: &'a (dyn Fn(u64, u64) + Sync),
+}
+
+impl TaskRunner for TaskThreads<'_> {
+    fn is_shared(&self) -> bool {
+        false
+    }
+
+    fn run(&mut self, stage: &FlowStage, folder: &Path) -> Result<Vec<TaskReport>, Error> {
+        let (tasks, next, done) = (stage.tasks(), AtomicU64::new(0), AtomicU64::new(0));
+        let reports = Mutex::new(BTreeMap::new());
+        let failed = Mutex::new(None);
+        let work = || {
+            while !self.stop.load(Ordering::Relaxed) {
+                let task = next.fetch_add(1, Ordering::Relaxed);
+                if task >= tasks {
+                    return;
+                }
+                match stage.run(self.flows, task, folder, &format!("{}-{task:06}", stage.word())) {
+                    Ok(report) => {
+                        reports.lock().unwrap_or_else(PoisonError::into_inner).insert(task, report);
+                        (self.progress)(done.fetch_add(1, Ordering::Relaxed) + 1, tasks);
+                    }
+                    Err(error) => {
+                        next.store(tasks, Ordering::Relaxed);
+                        failed.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+                    }
+                }
+            }
+        };
+        std::thread::scope(|scope| {
+            (0..self.threads.max(1)).for_each(|_| {
+                scope.spawn(work);
+            });
+        });
+        if let Some(error) = failed.into_inner().unwrap_or_else(PoisonError::into_inner) {
+            return Err(error);
+        }
+        let reports = reports.into_inner().unwrap_or_else(PoisonError::into_inner);
+        if (reports.len() as u64) < tasks {
+            return Err(Error::Interrupted);
+        }
+        Ok(reports.into_values().collect())
+    }
+}
+
+impl FlowStage {
+    /// How the files of its tasks begin.
+    pub fn word(&self) -> &'static str {
+        match self {
+            FlowStage::Map(_) => "map",
+            FlowStage::Sort(_) => "sort",
+        }
+    }
+}
+
+/// The folder that tasks write to, beside the output; removed in the end.
+struct StagingFolder {
+    path: PathBuf,
+    /// Held, not read: a folder whose lock is free was left by a process that was killed.
+    _lock: File,
+}
+
+impl StagingFolder {
+    fn create(out: &Path) -> Result<Self, Error> {
+        let name = out.file_name().unwrap_or_default().to_string_lossy();
+        let parent = match out.parent() {
+            Some(parent) if !parent.as_os_str().is_empty() => parent,
+            _ => Path::new("."),
+        };
+        fs::create_dir_all(parent).map_err(Error::io(parent))?;
+        let parent = fs::canonicalize(parent).map_err(Error::io(parent))?;
+        let prefix = format!(".{name}.flow-");
+        remove_abandoned(&parent, &prefix);
+        let id = std::process::id();
+        // Locked before it has the name that others look for.
+        let beside = parent.join(format!(".{name}.new-{id}"));
+        let lock = fs::create_dir(&beside).and_then(|()| File::create(beside.join(LOCK)));
+        let lock = lock.map_err(Error::io(&beside))?;
+        flock(&lock, FlockOperation::NonBlockingLockExclusive)
+            .map_err(|error| Error::io(&beside)(error.into()))?;
+        let path = parent.join(format!("{prefix}{id}"));
+        fs::rename(&beside, &path).map_err(Error::io(&path))?;
+        Ok(Self { path, _lock: lock })
+    }
+}
+
+impl Drop for StagingFolder {
+    fn drop(&mut self) {
+        // What cannot be removed now is removed by the next flow to the same place.
+        let _ = fs::remove_dir_all(&self.path);
+    }
+}
+
+/// Removes what processes have left that were killed.
+fn remove_abandoned(parent: &Path, prefix: &str) {
+    for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
+        let is_staging = entry.file_name().to_string_lossy().starts_with(prefix);
+        let lock = File::open(entry.path().join(LOCK)).ok().filter(|_| is_staging);
+        let free = |lock| flock(lock, FlockOperation::NonBlockingLockExclusive).is_ok();
+        if lock.as_ref().is_some_and(free) {
+            let _ = fs::remove_dir_all(entry.path());
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! Whether a flow is one of tasks: each row goes its way alone, so that ranges of the input can be worked on anywhere.
+
+use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::logical_expr::LogicalPlan;
+
+use super::Error;
+use super::context::INPUT;
+use super::tset::TSet;
+
+/// The shape of a flow.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FlowShape {
+    /// Each row of the input goes its way alone.
+    Map,
+    /// Rows meet, by this operation, or come from elsewhere.
+    Whole(String),
+}
+
+impl FlowShape {
+    /// The shape of a flow, by its plan.
+    pub fn of(rows: &TSet) -> Result<Self, Error> {
+        let plan = rows.frame.clone().into_optimized_plan()?;
+        let (mut inputs, mut why) = (0, None);
+        plan.apply_with_subqueries(|node| {
+            match node {
+                LogicalPlan::TableScan(scan) if scan.table_name.table() == INPUT => {
+                    inputs += 1;
+                    if scan.fetch.is_some() {
+                        why = Some("a limit".to_string());
+                    }
+                }
+                LogicalPlan::Projection(_)
+                | LogicalPlan::Filter(_)
+                | LogicalPlan::SubqueryAlias(_)
+                | LogicalPlan::Unnest(_)
+                | LogicalPlan::Extension(_) => {}
+                other => why = why.take().or_else(|| Some(word(other))),
+            }
+            Ok(TreeNodeRecursion::Continue)
+        })?;
+        Ok(match (why, inputs) {
+            (Some(why), _) => FlowShape::Whole(why),
+            (None, 1) => FlowShape::Map,
+            (None, _) => FlowShape::Whole("no input of its own, or more than one".to_string()),
+        })
+    }
+}
+
+fn word(node: &LogicalPlan) -> String {
+    match node {
+        LogicalPlan::Join(_) => "a join",
+        LogicalPlan::Aggregate(_) | LogicalPlan::Distinct(_) => "groups of rows",
+        LogicalPlan::Repartition(_) => "a partition",
+        LogicalPlan::Union(_) => "a union",
+        LogicalPlan::Sort(_) => "an order",
+        LogicalPlan::Window(_) => "a window",
+        LogicalPlan::Limit(_) => "a limit",
+        LogicalPlan::TableScan(_) => "a source of its own",
+        _ => "rows that meet",
+    }
+    .to_string()
+}

@@ -1,0 +1,52 @@
+// A hub with a login: the page asks for a token, says what is wrong with one, and keeps it for its tab only.
+
+import assert from "node:assert/strict";
+import fs from "node:fs";
+import { createRequire } from "node:module";
+
+const { URL: base, TOKEN, PLAYWRIGHT, SALAMANDER_SCREENSHOTS: pictures } = process.env;
+const { chromium } = createRequire(`${PLAYWRIGHT}/`)("playwright-core");
+const browser = await chromium.launch({ executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium", args: ["--no-sandbox"] });
+const context = await browser.newContext({ acceptDownloads: true });
+const page = await context.newPage();
+page.setDefaultTimeout(120_000);
+await page.goto(`${base}/#/runs`);
+await page.waitForSelector(".login input");
+assert(!(await page.textContent("main")).includes("live"), "nothing is told before");
+if (pictures) {
+  fs.mkdirSync(pictures, { recursive: true });
+  await page.screenshot({ path: `${pictures}/login.png` });
+}
+const enter = async (token) => {
+  await page.fill(".login input", token);
+  await page.click(".login button");
+};
+await enter("slm_wrong_token");
+await page.waitForFunction(() => document.querySelector(".login [role=alert]")?.textContent.includes("nobody's"));
+await enter(TOKEN);
+await page.waitForFunction(() => document.querySelectorAll("tbody tr:not(.space)").length === 1);
+assert(!page.url().includes(TOKEN), "the address does not have it");
+assert.equal(await page.evaluate(() => JSON.stringify({ ...localStorage })), "{}", "nor is it kept for long");
+// A file is fetched with the token, not by a link.
+await page.goto(`${base}/#/run/1.1/checkpoints`);
+await page.click("[aria-label^='download step-']");
+const download = page.waitForEvent("download");
+await page.click("[aria-label='download model.safetensors']");
+assert.equal(fs.readFileSync(await (await download).path(), "utf8"), "these are weights");
+await page.click("dialog button:text-is('Close')");
+// A viewer may look, and is told why nothing more.
+await page.goto(`${base}/#/search/1`);
+await page.click("button:text-is('Archive')");
+await page.click("dialog button:text-is('Archive')");
+await page.waitForFunction(() => document.getElementById("told").textContent.includes("may look"));
+await page.click("#logout");
+await page.waitForSelector(".login input");
+// Who guesses has to wait.
+let status = 0;
+for (let tries = 0; tries < 40 && status !== 429; tries += 1) {
+  ({ status } = await fetch(`${base}/api/v1/runs`, { headers: { Authorization: `Bearer slm_a_${tries}` } }));
+}
+assert.equal(status, 429);
+await enter("slm_wrong_token");
+await page.waitForFunction(() => document.querySelector(".login [role=alert]")?.textContent.includes("try again"));
+await browser.close();

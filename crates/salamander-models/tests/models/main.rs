@@ -1,0 +1,5 @@
+//! The models' tests in one program, so that Burn is linked once.
+
+mod onnx;
+mod pictures;
+mod texts;

@@ -1,0 +1,106 @@
+//! Flows that several processes share: the tasks of each stage are leased, so that whoever is killed costs its task
+//! alone.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use salamander_core::layout::RunLayout;
+use salamander_core::report::TaskResult;
+use salamander_files::{Durability, replace};
+use salamander_flow::flow::{Error as FlowError, FlowStage, Flows, TaskReport, TaskRunner};
+use salamander_master::TaskPlan;
+use serde::{Deserialize, Serialize};
+
+use crate::Error;
+use crate::roles::{Duty, Exit};
+use crate::tasks::worker::TaskService;
+use crate::tasks::{Leading, Scratch, Sharing, part_name};
+
+/// How long a worker may take for a task. Only the last resort: who dies or falls silent is noticed at once.
+const DEADLINE: Duration = Duration::from_secs(3600);
+/// How often workers are replaced before the flow is given up.
+const MAX_RESTARTS: u64 = 100;
+
+/// What workers are told.
+#[derive(Serialize, Deserialize)]
+struct StageFile {
+    stage: FlowStage,
+    /// Where the files of tasks go.
+    staging: PathBuf,
+}
+
+/// Does the tasks of flows by processes of this program.
+pub struct FlowWorkers<'a> {
+    sharing: Sharing<'a>,
+}
+
+impl<'a> FlowWorkers<'a> {
+    /// By so many.
+    pub fn new(sharing: Sharing<'a>) -> Self {
+        Self { sharing }
+    }
+
+    fn lead(&mut self, stage: &FlowStage, folder: &Path) -> Result<Vec<TaskReport>, Error> {
+        let scratch = Scratch::create(folder)?;
+        let told = StageFile { stage: stage.clone(), staging: folder.to_path_buf() };
+        let path = scratch.layout().job();
+        let text = serde_json::to_vec(&told).map_err(Error::broken(&path))?;
+        replace(&path, &text, Durability::Unsynced).map_err(Error::io(&path))?;
+        let leading = Leading {
+            scratch: &scratch,
+            folder,
+            plan: TaskPlan { records: stage.tasks(), size: 1, deadline: DEADLINE },
+            max_restarts: MAX_RESTARTS,
+            duty: |master, slot, scratch| Duty::Flow { master, slot, scratch },
+        };
+        let mut reports = Vec::new();
+        leading.run(&mut self.sharing, &mut |part| {
+            let text = fs::read(part).map_err(Error::io(part))?;
+            reports.push(serde_json::from_slice(&text).map_err(Error::broken(part))?);
+            Ok(())
+        })?;
+        Ok(reports)
+    }
+}
+
+impl TaskRunner for FlowWorkers<'_> {
+    fn is_shared(&self) -> bool {
+        true
+    }
+
+    fn run(&mut self, stage: &FlowStage, folder: &Path) -> Result<Vec<TaskReport>, FlowError> {
+        self.lead(stage, folder).map_err(|error| match error {
+            Error::Interrupted => FlowError::Interrupted,
+            error => FlowError::Invalid(error.to_string()),
+        })
+    }
+}
+
+/// A worker: does tasks as long as there are any.
+pub(crate) fn worker(
+    scratch: &RunLayout,
+    master: &str,
+    slot: u32,
+    flows: &Flows,
+) -> Result<Exit, Error> {
+    let path = scratch.job();
+    let text = fs::read(&path).map_err(Error::io(&path))?;
+    let told: StageFile = serde_json::from_slice(&text).map_err(Error::broken(&path))?;
+    let StageFile { stage, staging } = told;
+    let serving = TaskService { scratch, master, slot, records: stage.tasks(), fingerprint: 0 };
+    serving.run(
+        || Ok(stage),
+        |stage, _session, task| {
+            // Named by the lease too: who has lost a task cannot spoil the files of who got it.
+            let name = format!("{}-{:06}-{}", stage.word(), task.id, task.fence);
+            let report = stage.run(flows, task.id, &staging, &name);
+            let report = report.map_err(|error| Error::Failed(error.to_string()))?;
+            let file = part_name(task.id, task.fence);
+            let path = scratch.file(&file);
+            let text = serde_json::to_vec(&report).map_err(Error::broken(&path))?;
+            replace(&path, &text, Durability::Unsynced).map_err(Error::io(&path))?;
+            Ok(TaskResult { file, skipped: report.bad })
+        },
+    )
+}

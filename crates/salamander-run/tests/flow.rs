@@ -1,0 +1,186 @@
+//! Flows that worker processes share: the same bytes as in one process, whoever is killed, at the cost of the killed
+//! tasks alone. Its main is also the worker.
+
+use std::collections::BTreeMap;
+use std::fs::{self, OpenOptions};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+use salamander_flow::flow::{
+    Error, FlowContext, FlowJob, FlowSummary, Flows, Join, TSet, aggregates, col,
+};
+use salamander_flow::flows;
+use salamander_run::flow::FlowWorkers;
+use salamander_run::{Program, Sharing, TaskEvent};
+use salamander_train::model::Models;
+use serde::{Deserialize, Serialize};
+
+const RECORDS: u64 = 2000;
+const TASKS: u64 = 200;
+const KILLS: u64 = 20;
+const WORKERS: u32 = 3;
+
+#[derive(Serialize, Deserialize)]
+struct WordSample {
+    id: i64,
+    word: String,
+}
+
+/// Says in a file that a task begins, and takes its time.
+fn noted(cx: &FlowContext) -> Result<TSet, Error> {
+    if let Some(path) = cx.text_parameter("begun") {
+        let file = OpenOptions::new().create(true).append(true).open(path);
+        let noted = file.and_then(|mut file| writeln!(file, "{}", std::process::id()));
+        noted.map_err(|cause| Error::Io { path: path.into(), cause })?;
+    }
+    cx.input()?.map("note", |sample: WordSample| {
+        std::thread::sleep(Duration::from_millis(1));
+        match sample.id % 500 {
+            0 => Err(format!("{} is refused", sample.id)),
+            _ => Ok(WordSample { word: sample.word.to_uppercase(), ..sample }),
+        }
+    })
+}
+
+fn grouped(cx: &FlowContext) -> Result<TSet, Error> {
+    let count = aggregates::count(col("id")).alias("many");
+    let counts = cx.input()?.key_by(&["word"]).reduce(vec![count])?;
+    cx.input()?.join(counts, Join::Inner, &["word"])
+}
+
+fn failing(cx: &FlowContext) -> Result<TSet, Error> {
+    cx.input()?.compute("fail", || {
+        |_: Vec<WordSample>| Err::<Vec<WordSample>, _>("no sample is good".to_string())
+    })
+}
+
+fn all() -> Flows {
+    flows![noted, grouped, failing]
+}
+
+fn main() {
+    let program = Program::enter_with_flows(Models::new(Vec::new()), all(), |_| {});
+    let tests: [(&str, fn(&Program)); 3] = [
+        ("killed_workers_cost_their_tasks_alone", killed_workers_cost_their_tasks_alone),
+        ("shuffled_shards_are_those_of_one_process", shuffled_shards_are_those_of_one_process),
+        ("what_cannot_be_shared_is_refused", what_cannot_be_shared_is_refused),
+    ];
+    let wanted = std::env::args().skip(1).find(|word| !word.starts_with('-'));
+    for (name, test) in tests {
+        if wanted.as_deref().is_none_or(|wanted| name.contains(wanted)) {
+            test(&program);
+            println!("test {name} ... ok");
+        }
+    }
+}
+
+struct FlowPlace {
+    folder: tempfile::TempDir,
+}
+
+impl FlowPlace {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        let rows = (0..RECORDS).map(|id| format!("{id},word{}\n", id % 37));
+        fs::write(folder.path().join("in.csv"), format!("id,word\n{}", rows.collect::<String>()))
+            .expect("written");
+        Self { folder }
+    }
+
+    fn at(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn job(&self, flow: &str) -> FlowJob {
+        let mut job = FlowJob::named(flow, &[&self.at("in.csv").display().to_string()]);
+        job.sink.shards = Some(TASKS);
+        job
+    }
+
+    fn shared(
+        &self,
+        job: &FlowJob,
+        out: &str,
+        watch: &mut dyn FnMut(TaskEvent),
+    ) -> Result<FlowSummary, Error> {
+        let stop = AtomicBool::new(false);
+        let sharing = Sharing { workers: WORKERS, stop: &stop, watch };
+        job.run(&all(), &self.at(out), &mut FlowWorkers::new(sharing))
+    }
+}
+
+fn killed_workers_cost_their_tasks_alone(_: &Program) {
+    let place = FlowPlace::new();
+    let mut job = place.job("noted");
+    let alone = job.run_here(&all(), &place.at("alone")).expect("it runs");
+    assert_eq!((alone.rows, alone.bad_rows, alone.shards), (RECORDS - 4, 4, TASKS));
+
+    let begun = place.at("begun");
+    job.parameters = BTreeMap::from([("begun".to_string(), begun.display().to_string())]);
+    let (mut done, mut killed) = (0, 0);
+    let shared = place.shared(&job, "shared", &mut |event| {
+        done += u64::from(event == TaskEvent::Done);
+        // Evenly over the job, so that the last ones meet workers too.
+        if event == TaskEvent::Done && done % (TASKS / (KILLS + 5)) == 0 && killed < KILLS {
+            killed += u64::from(kill_a_worker());
+        }
+    });
+    let shared = shared.expect("it runs");
+    assert_eq!((shared.digest, shared.rows, shared.bad_rows), (alone.digest, alone.rows, 4));
+    assert!(killed >= KILLS / 2, "only {killed} workers were there to be killed");
+    let read = |out: &str, file: &str| fs::read(place.at(out).join(file)).expect("there");
+    assert_eq!(read("alone", "bad_rows.jsonl"), read("shared", "bad_rows.jsonl"));
+    // Once by the one that plans, once for each task, and again for those whose worker was killed.
+    let begun = fs::read_to_string(begun).expect("notes").lines().count() as u64;
+    assert!((1 + TASKS..=1 + TASKS + killed).contains(&begun), "{begun} begun, {killed} killed");
+    nothing_is_left(place.folder.path(), 4);
+}
+
+fn shuffled_shards_are_those_of_one_process(_: &Program) {
+    let place = FlowPlace::new();
+    let mut job = place.job("noted");
+    job.sink.shards = Some(5);
+    job.sink.split = vec![0.7, 0.3];
+    job.sink.stratify = Some("word".to_string());
+    job.sink.statistics = true;
+    job.sink.vocabularies = vec!["word".to_string()];
+    let alone = job.run_here(&all(), &place.at("alone")).expect("it runs");
+    let shared = place.shared(&job, "shared", &mut |_| {}).expect("it runs");
+    assert_eq!((&shared.digest, &shared.parts), (&alone.digest, &alone.parts));
+    for file in ["stats.json", "vocabulary/word.txt", "manifest.json"] {
+        let read = |out: &str| fs::read_to_string(place.at(out).join(file)).expect("there");
+        assert_eq!(read("alone"), read("shared"), "{file}");
+    }
+    nothing_is_left(place.folder.path(), 3);
+}
+
+fn what_cannot_be_shared_is_refused(_: &Program) {
+    let place = FlowPlace::new();
+    let check = |flow: &str, expected: &str| {
+        let error = place.shared(&place.job(flow), "out", &mut |_| {}).expect_err("it is refused");
+        assert!(error.to_string().contains(expected), "{error}");
+        nothing_is_left(place.folder.path(), 1);
+    };
+    check("grouped", "leave out --workers");
+    check("failing", "fail: no sample is good");
+}
+
+/// Kills one of our workers, if there is one.
+fn kill_a_worker() -> bool {
+    let mut children = Vec::new();
+    for task in fs::read_dir("/proc/self/task").into_iter().flatten().flatten() {
+        let text = fs::read_to_string(task.path().join("children")).unwrap_or_default();
+        children.extend(text.split_whitespace().filter_map(|pid| pid.parse::<i32>().ok()));
+    }
+    let pid = children.first().copied().and_then(Pid::from_raw);
+    pid.is_some_and(|pid| kill_process(pid, Signal::KILL).is_ok())
+}
+
+fn nothing_is_left(folder: &Path, expected: usize) {
+    let names: Vec<_> =
+        fs::read_dir(folder).expect("a folder").flatten().map(|entry| entry.file_name()).collect();
+    assert_eq!(names.len(), expected, "{names:?}");
+}

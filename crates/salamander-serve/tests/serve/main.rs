@@ -1,0 +1,14 @@
+//! The server's tests in one program, which is linked once.
+#![allow(clippy::unwrap_used, reason = "a test that unwraps fails with a line number")]
+
+mod abuse;
+mod batching;
+mod clients;
+mod grpc;
+mod many;
+mod mutations;
+mod openapi;
+mod page;
+mod rest;
+mod support;
+mod versions;

@@ -1,0 +1,14 @@
+//! The zoo's tests in one program, so that the models and Burn are linked once.
+
+mod bert;
+mod cifar;
+mod gpt;
+mod imagenet;
+mod invariance;
+mod kills;
+mod learning;
+mod mistakes;
+mod onnx;
+mod sequence;
+mod serving;
+mod support;
