@@ -9,6 +9,7 @@
 
 mod access;
 mod attempts;
+mod curve_bytes;
 mod events;
 mod figures;
 mod files;
@@ -109,6 +110,7 @@ pub fn router(api: &Api) -> Router {
         .route("/api/v1/runs/{id}/logs", look(read::run_logs))
         .route("/api/v1/runs/{id}/logs/follow", get(events::follow_logs))
         .route("/api/v1/curves", look(read::curves))
+        .route("/api/v1/curves/binary", get(curve_bytes::curves))
         .route("/api/v1/logs", look(read::search_logs))
         .route("/api/v1/models", look(read::models).post(write::create_model))
         .route(

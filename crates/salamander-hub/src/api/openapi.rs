@@ -31,6 +31,9 @@ const fn post(
     Route { method: "post", path, about, query: &[], body: Some(body), answer }
 }
 
+/// An answer that is not JSON.
+const BYTES: &str = "Bytes";
+
 /// Parameters of lists, of lists of runs, and of curves.
 const PAGE: &[Parameter] = &[
     ("limit", "integer", "Rows of a page, 50 unless told otherwise, 1000 at most."),
@@ -167,6 +170,10 @@ const ROUTES: &[Route] = &[
         query: &[SEVERAL_RUNS, CURVES],
         ..get("/api/v1/curves", "Curves of several runs.", "List")
     },
+    Route {
+        query: &[SEVERAL_RUNS, CURVES],
+        ..get("/api/v1/curves/binary", "The same in bytes.", BYTES)
+    },
     get("/api/v1/runs/{id}/validations", "Validations and ends of epochs.", "List"),
     get("/api/v1/runs/{id}/checkpoints", "Its checkpoints, the oldest first.", "List"),
     get("/api/v1/runs/{id}/checkpoints/{name}", "One checkpoint.", "Anything"),
@@ -230,7 +237,11 @@ fn operation(route: &Route) -> Value {
     let parameters: Vec<Value> = of_path.chain(of_query).collect();
     let schema = |name: &str| json!({"$ref": format!("#/components/schemas/{name}")});
     let content = |name: &str| json!({"application/json": {"schema": schema(name)}});
-    let mut responses = json!({"200": {"description": "Done.", "content": content(route.answer)}});
+    let answer = match route.answer {
+        BYTES => json!({"application/octet-stream": {}}),
+        name => content(name),
+    };
+    let mut responses = json!({"200": {"description": "Done.", "content": answer}});
     let refusals = [
         ("400", "It makes no sense."),
         ("401", "Log in."),

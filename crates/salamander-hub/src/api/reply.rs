@@ -72,11 +72,20 @@ pub(super) async fn ask<T: Send + 'static>(
     tokio::task::spawn_blocking(move || look(&store)).await.unwrap_or(Err(Error::Closed))
 }
 
-/// Answers from the store, or that nothing has changed since the last answer.
+/// Answers from the store in JSON, or that nothing has changed since the last answer.
 pub(super) async fn answer<T: Serialize + Send + 'static>(
     api: &Api,
     headers: &HeaderMap,
     look: impl FnOnce() -> Result<T, Error> + Send + 'static,
+) -> Response {
+    answer_as(api, headers, move || look().map(|found| Json(found).into_response())).await
+}
+
+/// The same in another form.
+pub(super) async fn answer_as(
+    api: &Api,
+    headers: &HeaderMap,
+    look: impl FnOnce() -> Result<Response, Error> + Send + 'static,
 ) -> Response {
     // Before the look: what changes meanwhile is seen by the next.
     let tag = format!("\"{}\"", api.hub.store().change());
@@ -84,8 +93,7 @@ pub(super) async fn answer<T: Serialize + Send + 'static>(
         return StatusCode::NOT_MODIFIED.into_response();
     }
     match tokio::task::spawn_blocking(look).await.unwrap_or(Err(Error::Closed)) {
-        Ok(found) => {
-            let mut response = Json(found).into_response();
+        Ok(mut response) => {
             if let Ok(tag) = HeaderValue::from_str(&tag) {
                 response.headers_mut().insert(header::ETAG, tag);
             }

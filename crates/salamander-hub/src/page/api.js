@@ -43,14 +43,23 @@ function headers(more) {
 }
 
 /// One answer; one that has not changed since is not sent again.
-export async function get(path, params = {}, signal = undefined) {
+export function get(path, params = {}, signal = undefined) {
+  return ask(path, params, signal, (response) => response.json());
+}
+
+/// The same, as bytes.
+export function getBytes(path, params, signal) {
+  return ask(path, params, signal, (response) => response.arrayBuffer());
+}
+
+async function ask(path, params, signal, read) {
   const query = new URLSearchParams(Object.entries(params).filter(([, value]) => value !== null && value !== undefined));
   const url = `/api/v1/${path}${query.size ? `?${query}` : ""}`;
   const before = seen.get(url);
   const response = await fetch(url, { headers: headers(before ? { "If-None-Match": before.tag } : {}), signal });
   if (response.status === 304 && before) return before.value;
   if (!response.ok) throw await failure(response);
-  const value = await response.json();
+  const value = await read(response);
   const tag = response.headers.get("ETag");
   if (tag) {
     if (seen.size >= KEPT) seen.delete(seen.keys().next().value);

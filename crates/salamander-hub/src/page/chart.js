@@ -2,11 +2,14 @@
 
 import { button, check, fileName, h, save } from "./dom.js";
 import { number } from "./format.js";
-import { logTicks, nearest, reduce, smooth, ticks } from "./curve.js";
+import { isGap, logTicks, nearest, reduce, smooth, ticks } from "./curve.js";
+import { line as rasterLine, pixelOf } from "./raster.js";
 
 const COLORS = ["#3d7bd9", "#e0792b", "#2f9e63", "#c94f5d", "#8a63c9", "#8c6a4f", "#c95fae", "#6f7780", "#a89a1f", "#2aa5b8"];
 const MARGIN = { left: 58, right: 14, top: 10, bottom: 36 };
 const SHOWN = 12;
+/// More curves than this are drawn as pixels.
+const MANY = 100;
 const everybody = new Set();
 
 /// After the theme was changed.
@@ -15,7 +18,14 @@ export function redrawAll() {
 }
 
 export function color(at) {
-  return at < COLORS.length ? COLORS[at] : `hsl(${(at * 137.508) % 360} 55% 52%)`;
+  if (at < COLORS.length) return COLORS[at];
+  // Hues that are far from those before, with a saturation of 0.55 and a lightness of 0.52.
+  const [hue, spread] = [((at * 137.508) % 360) / 30, 0.55 * 0.48];
+  const part = (shift) => {
+    const k = (shift + hue) % 12;
+    return Math.round(255 * (0.52 - spread * Math.max(-1, Math.min(k - 3, 9 - k, 1)))).toString(16).padStart(2, "0");
+  };
+  return `#${part(0)}${part(8)}${part(4)}`;
 }
 
 export class Chart {
@@ -73,11 +83,12 @@ export class Chart {
     x0 = options.from ?? x0;
     x1 = options.to ?? x1;
     if (options.logX && !(x0 > 0)) x0 = Math.min(1, x1);
-    for (const line of this.series) {
-      for (let at = 0; at < line.xs.length; at += 1) {
-        if (line.xs[at] < x0 || line.xs[at] > x1) continue;
-        for (const y of [line.ys[at], line.low?.[at], line.high?.[at]]) {
-          if (y === null || y === undefined || (options.logY && y <= 0)) continue;
+    for (const { xs, ys, low, high } of this.series) {
+      for (const values of [ys, low, high]) {
+        if (!values) continue;
+        for (let at = 0; at < xs.length; at += 1) {
+          const y = values[at];
+          if (isGap(y) || (options.logY && y <= 0) || xs[at] < x0 || xs[at] > x1) continue;
           if (y < y0) y0 = y;
           if (y > y1) y1 = y;
         }
@@ -136,7 +147,9 @@ export class Chart {
     pen.beginPath();
     pen.rect(scales.box.left, 0, scales.box.width, height);
     pen.clip();
-    for (const path of this.paths(scales)) {
+    const many = this.many();
+    if (many.length) this.raster(pen, scales, ratio, many);
+    for (const path of this.paths(scales, many.length ? this.series.filter((line) => line.strong) : this.series)) {
       pen.globalAlpha = path.alpha;
       pen.strokeStyle = pen.fillStyle = path.color;
       pen.lineWidth = path.width;
@@ -150,24 +163,45 @@ export class Chart {
       }
     }
     pen.restore();
-    const last = this.series[0]?.ys.findLast((y) => y !== null);
+    const last = this.series[0]?.ys.findLast((y) => !isGap(y));
     this.canvas.setAttribute("aria-label", `${this.title}: ${this.series.length} curves` +
       (last === undefined ? "" : `, the first one ends at ${number(last)}`));
   }
 
+  /// Curves that are drawn as pixels: plain ones, where there are many.
+  many() {
+    if (this.series.length <= MANY || this.options.smooth > 0) return [];
+    return this.series.filter((line) => !line.low && !line.strong);
+  }
+
+  raster(pen, scales, ratio, lines) {
+    const { box } = scales;
+    const [width, height] = [Math.ceil(box.width * ratio), Math.ceil(box.height * ratio)];
+    const picture = pen.createImageData(width, height);
+    const target = { pixels: new Uint32Array(picture.data.buffer), width, height };
+    const x = (value) => (scales.x(value) - box.left) * ratio;
+    const y = (value) => (scales.y(value) - box.top) * ratio;
+    for (const { xs, ys, color: own } of lines) rasterLine(target, { xs, ys, color: pixelOf(own), x, y });
+    const copy = h("canvas", { width, height });
+    copy.getContext("2d").putImageData(picture, 0, 0);
+    pen.globalAlpha = 1;
+    pen.drawImage(copy, box.left, box.top, width / ratio, height / ratio);
+  }
+
   /// What is drawn, for the canvas and for SVG alike.
-  * paths(scales) {
+  * paths(scales, lines = this.series) {
     const { logX, logY, smooth: weight } = this.options;
-    const good = (x, y) => y !== null && y !== undefined && !(logY && y <= 0) && !(logX && x <= 0);
-    for (const line of this.series) {
+    const good = (x, y) => !isGap(y) && !(logY && y <= 0) && !(logX && x <= 0);
+    for (const line of lines) {
       if (line.low) {
-        const up = line.xs.map((x, at) => [at === 0, scales.x(x), scales.y(line.high[at])]);
-        const down = line.xs.map((x, at) => [false, scales.x(x), scales.y(line.low[at])]).reverse();
+        const up = Array.from(line.xs, (x, at) => [at === 0, scales.x(x), scales.y(line.high[at])]);
+        const down = Array.from(line.xs, (x, at) => [false, scales.x(x), scales.y(line.low[at])]).reverse();
         yield { color: line.color, alpha: 0.15, width: 0, fill: true, points: [...up, ...down], dots: [] };
       }
-      const raw = line.ys.map((y, at) => (good(line.xs[at], y) ? y : null));
-      const lines = weight > 0 ? [[raw, 0.28, 1], [smooth(raw, weight), 1, 1.8]] : [[raw, 1, line.strong ? 2.4 : 1.3]];
-      for (const [ys, alpha, width] of lines) {
+      // Of arrays of numbers, too, a list: only that can have gaps between its numbers.
+      const raw = Array.from(line.ys, (y, at) => (good(line.xs[at], y) ? y : null));
+      const drawn = weight > 0 ? [[raw, 0.28, 1], [smooth(raw, weight), 1, 1.8]] : [[raw, 1, line.strong ? 2.4 : 1.3]];
+      for (const [ys, alpha, width] of drawn) {
         const kept = line.unsorted ? ys.map((y, at) => (y === null ? null : at))
           : reduce(line.xs, ys, (x) => scales.x(x) - scales.box.left, scales.box.width);
         const [points, dots] = [[], []];
@@ -313,11 +347,11 @@ export class Chart {
     const found = this.series.map((line) => {
       const place = line.unsorted ? closest(line, x, mouse, this.last) : nearest(line.xs, x);
       const y = place < 0 ? null : line.ys[place];
-      return { line, place, y, far: y === null ? Infinity : Math.abs(this.last.y(y) - mouse) };
+      return { line, place, y, far: isGap(y) ? Infinity : Math.abs(this.last.y(y) - mouse) };
     }).filter((one) => one.place >= 0).sort((a, b) => a.far - b.far).slice(0, SHOWN);
     this.tip.replaceChildren(...found.map(({ line, place, y }, at) => h("div", { class: at === 0 ? "near" : null },
       h("i", { style: { background: line.color } }), ` ${line.name} `,
-      h("b", {}, y === null ? "no number" : number(y, 7)), ` at ${this.xText(line.xs[place])}`)));
+      h("b", {}, isGap(y) ? "no number" : number(y, 7)), ` at ${this.xText(line.xs[place])}`)));
     this.tip.hidden = found.length === 0;
     const left = event.clientX - rect.left;
     this.tip.style.left = left > rect.width / 2 ? "auto" : `${left + 14}px`;
@@ -384,7 +418,7 @@ function closest(line, x, mouse, scales) {
   let [best, far] = [-1, Infinity];
   const at = scales.x(x);
   for (let place = 0; place < line.xs.length; place += 1) {
-    if (line.ys[place] === null) continue;
+    if (isGap(line.ys[place])) continue;
     const distance = Math.hypot(scales.x(line.xs[place]) - at, scales.y(line.ys[place]) - mouse);
     if (distance < far) [best, far] = [place, distance];
   }

@@ -1,5 +1,10 @@
 // What is drawn of a curve. Pure, so that it can be tried without a browser.
 
+/// Where there was no number: `null` in lists, NaN in arrays of numbers.
+export function isGap(y) {
+  return y === null || y === undefined || Number.isNaN(y);
+}
+
 /// Of each column of pixels the first, the smallest, the largest and the last point: the line through them covers the
 /// same pixels as the line through all. `null` is where there was no number.
 export function reduce(xs, ys, place, columns) {
@@ -12,7 +17,7 @@ export function reduce(xs, ys, place, columns) {
     first = min = max = last = null;
   };
   for (let at = 0; at < xs.length; at += 1) {
-    if (ys[at] === null || Number.isNaN(ys[at])) {
+    if (isGap(ys[at])) {
       flush();
       column = null;
       if (out.length && out[out.length - 1] !== null) out.push(null);
@@ -52,7 +57,7 @@ export function smooth(ys, weight) {
   if (!(weight > 0)) return ys;
   let last = 0, count = 0;
   return ys.map((y) => {
-    if (y === null) return null;
+    if (isGap(y)) return y;
     last = last * weight + (1 - weight) * y;
     count += 1;
     return last / (1 - weight ** count);

@@ -13,6 +13,8 @@ const ASKED = 1000;
 /// Runs that have a column each.
 const SIDE_BY_SIDE = 50;
 const [FIRST, MORE] = [24, 24];
+/// Runs that the legend names before it is asked for all.
+const NAMED = 100;
 
 /// Curves of these runs, one chart for each metric whose name fits; in `body`, as the address says.
 export function curveCharts(body, view, runs, { height = 260, usual = null, fetched = () => {} } = {}) {
@@ -174,13 +176,18 @@ export async function compare(body, view) {
 
 function drawLegend(legend, { view, runs, colors, pinned }) {
   const names = namesOf(runs);
-  fill(legend, runs.map((run) => h("span", {},
+  const shown = view.params.legend === "all" ? runs : runs.slice(0, NAMED);
+  const rest = shown.length < runs.length && button(`${runs.length - shown.length} more`, () => {
+    view.set({ legend: "all" });
+    drawLegend(legend, { view, runs, colors, pinned });
+  }, { class: "small" });
+  fill(legend, shown.map((run) => h("span", {},
     h("i", { class: "swatch", style: { background: colors.get(run.id) } }), " ",
     h("a", { href: view.link(["run", run.id]) }, names.get(run.id)), " ",
     button(view.params.pinned === run.id ? "baseline" : "pin", () => {
       view.set({ pinned: view.params.pinned === run.id ? null : run.id });
       pinned();
-    }, { class: "small", title: "Take this run as the baseline", "aria-pressed": view.params.pinned === run.id ? "true" : "false" }))));
+    }, { class: "small", title: "Take this run as the baseline", "aria-pressed": view.params.pinned === run.id ? "true" : "false" }))), rest);
 }
 
 function drawDifferences(element, { view, runs: all, hparams, varied, redraw }) {

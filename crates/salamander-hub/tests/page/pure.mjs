@@ -2,11 +2,12 @@
 
 import assert from "node:assert/strict";
 import { band, interpolate, logTicks, nearest, rankCorrelation, reduce, smooth, ticks } from "../../src/page/curve.js";
-import { byMetric } from "../../src/page/curves.js";
+import { byMetric, decode } from "../../src/page/curves.js";
 import { diffLines, nearChanges } from "../../src/page/diff.js";
 import { parse } from "../../src/page/filter.js";
 import { duration, flat, number, plain } from "../../src/page/format.js";
 import { eventsOf, goodput, stretchesOf } from "../../src/page/run_events.js";
+import { line, pixelOf } from "../../src/page/raster.js";
 import { sortBy } from "../../src/page/table.js";
 import { bins, importance, rungsOf } from "../../src/page/trials.js";
 
@@ -36,6 +37,37 @@ for (let round = 0; round < 50; round += 1) {
 }
 // Outside of what is in sight only the neighbours are kept.
 assert.deepEqual(reduce([0, 1, 2, 3, 4, 5, 6, 7, 8, 9], [0, 1, 2, 3, 4, 5, 6, 7, 8, 9], (x) => (x - 4) * 100, 100).filter((at) => at !== null), [3, 4, 5, 6]);
+
+// Pixels of many curves: every point has its own, a column is covered from its smallest to its largest, gaps stay empty.
+for (let round = 0; round < 50; round += 1) {
+  const [width, height] = [1 + Math.floor(random() * 200), 1 + Math.floor(random() * 100)];
+  const xs = Float64Array.from({ length: 1 + Math.floor(random() * 1000) }, (_, at) => at);
+  const ys = xs.map(() => (random() < 0.02 ? NaN : random()));
+  const [x, y] = [(value) => ((value + 0.5) / xs.length) * width, (value) => value * height];
+  const pixels = new Uint32Array(width * height);
+  line({ pixels, width, height }, { xs, ys, color: 7, x, y });
+  xs.forEach((step, at) => {
+    if (!Number.isNaN(ys[at])) assert.equal(pixels[Math.floor(y(ys[at])) * width + Math.floor(x(step))], 7);
+  });
+  for (let column = 0; column < width; column += 1) {
+    // Nothing is drawn outside of what the points that lead in and out reach.
+    const near = [...xs].filter((step) => Math.abs(x(step) - column - 0.5) <= width / xs.length + 1.5 && !Number.isNaN(ys[step]));
+    const [low, high] = [Math.min(...near.map((step) => ys[step])), Math.max(...near.map((step) => ys[step]))];
+    for (let row = 0; row < height; row += 1) {
+      if (pixels[row * width + column]) assert(row >= Math.floor(y(low)) && row <= Math.floor(y(high)), `${row} of ${low} to ${high}`);
+    }
+  }
+}
+assert.equal(pixelOf("#112233"), 0xff332211);
+
+// Curves in bytes, as the hub sends them.
+const head = new TextEncoder().encode(JSON.stringify([{ run: "1.1", curves: [{ metric: "loss", points: 2, reduced: false, count: 2 }] }]));
+const sent = new ArrayBuffer(8 + Math.ceil(head.length / 8) * 8 + 32);
+new DataView(sent).setUint32(0, head.length, true);
+new Uint8Array(sent, 8).set(head);
+new Float64Array(sent, sent.byteLength - 32).set([1, 2, 0.5, NaN]);
+const [received] = decode(sent);
+assert.deepEqual([received.run, [...received.curves[0].steps], [...received.curves[0].values]], ["1.1", [1, 2], [0.5, NaN]]);
 
 assert.deepEqual(smooth([1, 1, null, 1], 0.9).map((y) => (y === null ? y : Number(y.toFixed(9)))), [1, 1, null, 1]);
 assert.deepEqual(ticks(0, 1, 5), [0, 0.2, 0.4, 0.6, 0.8, 1]);
