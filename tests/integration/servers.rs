@@ -178,7 +178,7 @@ fn shown(run: &Run) -> Vec<String> {
 #[test]
 fn processes_show_metrics_where_they_are_asked_to_and_nowhere_else() {
     let fire = Fire { servers: 1, ..fire(1, 2, 6) };
-    let slow = Fire { delay_ms: 8, ..fire.clone() };
+    let slow = Fire { delay_ms: 30, ..fire.clone() };
     let mut run = Run::begin_with(slow, &[("SALAMANDER_HEALTH", "127.0.0.1:0")]);
     run.until("two workers and a server show what they do", |run| {
         let pages = shown(run);

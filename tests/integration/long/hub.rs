@@ -76,8 +76,11 @@ fn trials_of_a_hub_are_jobs_of_a_cluster_through_kills_and_leave_nothing() {
     hub.kill();
     hub = start(&place);
     let follower = || place.path().join("runs").read_dir().ok()?.flatten().find_map(holder);
-    wait_until("a trial is followed", || follower().is_some());
-    let victim = follower().and_then(rustix::process::Pid::from_raw);
+    let mut victim = None;
+    wait_until("a trial is followed", || {
+        victim = follower().and_then(rustix::process::Pid::from_raw);
+        victim.is_some()
+    });
     let victim = victim.expect("it was there");
     let _ = rustix::process::kill_process(victim, rustix::process::Signal::KILL);
     until(&hub, 1, "completed");

@@ -6,7 +6,7 @@ import { createRequire } from "node:module";
 
 const { URL: base, RUNS, SPIKE, LONG, HOSTILE, WEIGHTS, PLAYWRIGHT, SALAMANDER_SCREENSHOTS: pictures } = process.env;
 const { chromium } = createRequire(`${PLAYWRIGHT}/`)("playwright-core");
-const browser = await chromium.launch({ executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium", args: ["--no-sandbox"] });
+const browser = await chromium.launch({ timeout: 120_000, executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium", args: ["--no-sandbox"] });
 const context = await browser.newContext({ viewport: { width: 1280, height: 900 }, acceptDownloads: true });
 const page = await context.newPage();
 page.setDefaultTimeout(120_000);
@@ -329,8 +329,12 @@ for (const headers of [{ "Content-Type": "text/plain" }, { "Content-Type": "appl
 await look("actions");
 // Keys: views, help, light and dark.
 await page.keyboard.press("Escape");
-await page.keyboard.press("g");
-await page.keyboard.press("k");
+// The two have to come soon after each other: a browser that was held up in between is asked again.
+for (let tries = 0; !(await page.locator(".view.cluster").count()); tries += 1) {
+  assert(tries < 100, "g and k lead to the cluster");
+  await page.keyboard.press("g");
+  await page.keyboard.press("k");
+}
 await page.waitForSelector(".view.cluster[data-ready]");
 await page.keyboard.press("?");
 await page.waitForSelector("dialog kbd");

@@ -6,7 +6,7 @@ import { createRequire } from "node:module";
 
 const { URL: base, TOKEN, PLAYWRIGHT, SALAMANDER_SCREENSHOTS: pictures } = process.env;
 const { chromium } = createRequire(`${PLAYWRIGHT}/`)("playwright-core");
-const browser = await chromium.launch({ executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium", args: ["--no-sandbox"] });
+const browser = await chromium.launch({ timeout: 120_000, executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium", args: ["--no-sandbox"] });
 const context = await browser.newContext({ acceptDownloads: true });
 const page = await context.newPage();
 page.setDefaultTimeout(120_000);
