@@ -59,6 +59,7 @@ pub(crate) fn run(root: &Path) -> anyhow::Result<()> {
             functions.extend(proofs::functions(&text).map(str::to_string));
             lengths.push((path, rules::code_lines(&text)));
         } else if path.ends_with(".md") {
+            failures.extend(rules::prose(&path, &text));
             pages.insert(path, text);
         }
     }
