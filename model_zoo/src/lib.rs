@@ -71,3 +71,18 @@ pub fn models() -> Models {
         text::pairs::BertPairs,
     ]
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    #[test]
+    fn every_model_is_on_the_page_of_the_zoo() {
+        let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/guide/src/zoo.md");
+        let page = std::fs::read_to_string(page).expect("the guide");
+        for model in super::models().iter() {
+            let name = model.name();
+            assert!(page.contains(&format!("| `{name}`")), "zoo.md has no row of {name}");
+        }
+    }
+}

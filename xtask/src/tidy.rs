@@ -1,7 +1,7 @@
 //! Enforces the house rules that rustfmt and clippy do not know, because asking does not scale.
 //!
-//! The rules are pure functions in [`rules`], [`links`], [`proofs`] and [`layers`]; only this file reads files and
-//! starts programs.
+//! The rules are pure functions in [`rules`], [`links`], [`features`], [`proofs`] and [`layers`]; only this file
+//! reads files and starts programs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -12,6 +12,7 @@ use std::process::Command;
 
 use anyhow::{Context, bail, ensure};
 
+mod features;
 mod layers;
 mod links;
 mod proofs;
@@ -58,6 +59,7 @@ pub(crate) fn run(root: &Path) -> anyhow::Result<()> {
             functions.extend(proofs::functions(&text).map(str::to_string));
             lengths.push((path, rules::code_lines(&text)));
         } else if path.ends_with(".md") {
+            failures.extend(rules::prose(&path, &text));
             pages.insert(path, text);
         }
     }
@@ -65,6 +67,10 @@ pub(crate) fn run(root: &Path) -> anyhow::Result<()> {
     let page = pages.get(proofs::PAGE).map(String::as_str).unwrap_or_default();
     failures.extend(proofs::proofs(page, &functions));
     failures.extend(rules::median(&lengths));
+    let manifest = text_of(root, features::MANIFEST)?;
+    for path in features::PAGES {
+        failures.extend(features::unlisted(&manifest, path, &text_of(root, path)?));
+    }
     for (package, forbidden) in layers::MUST_NOT_SEE {
         failures.extend(layers::forbidden(package, forbidden, &dependency_tree(root, package)?));
     }
@@ -85,6 +91,10 @@ fn dependency_tree(root: &Path, package: &str) -> anyhow::Result<String> {
     let bare = ["--no-default-features"].iter().filter(|_| layers::IS_BARE.contains(&package));
     let args = ["tree", "-p", package, "-e", "normal", "--prefix", "none"];
     output(Command::new(crate::cargo_program()).args(args).args(bare).current_dir(root))
+}
+
+fn text_of(root: &Path, path: &str) -> anyhow::Result<String> {
+    fs::read_to_string(root.join(path)).with_context(|| path.to_string())
 }
 
 /// The content of a file, unless it is gone: git lists it until its deletion is committed.

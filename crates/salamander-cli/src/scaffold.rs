@@ -202,6 +202,23 @@ mod tests {
         }
     }
 
+    /// The page is a copy, without the line that says why the file is there. Read and not included: a package has no
+    /// guide.
+    #[test]
+    fn the_guide_shows_the_program_that_new_writes() {
+        let page =
+            Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/guide/src/first_model.md");
+        let page = fs::read_to_string(page).expect("the guide").replace("\r\n", "\n");
+        let block = |language: &str| {
+            let (_, rest) = page.split_once(&format!("```{language}\n")).expect("a block");
+            rest.split_once("```").expect("its end").0
+        };
+        let (opening, program) = MAIN.split_once("\n\n").expect("a line and a program");
+        assert!(opening.starts_with("//!") && !opening.contains('\n'), "{opening}");
+        assert_eq!(block("rust,no_run"), program);
+        assert_eq!(block("yaml"), EXPERIMENT.replace("@NAME@", "my_model"));
+    }
+
     /// Cargo shares what it has built only between equal profiles.
     #[test]
     fn a_new_crate_has_the_profiles_of_the_workspace() {

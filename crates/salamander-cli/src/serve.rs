@@ -80,7 +80,8 @@ pub(crate) struct Args {
     /// Threads that compute for each model [default: an equal share of the cores]
     #[arg(long, value_name = "N", value_parser = at_least_one)]
     threads: Option<usize>,
-    /// Compute linear layers in eight bits: faster, and a little less exact; `evaluate --int8` tells by how much
+    /// Compute linear layers in eight bits: smaller numbers, a little less exact; measure both, the loss of accuracy by
+    /// `evaluate --int8`
     #[arg(long)]
     int8: bool,
     /// Keep so many megabytes of a table's rows, and read the others from the run's checkpoint when they are asked for

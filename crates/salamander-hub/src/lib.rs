@@ -12,7 +12,7 @@
 //! - [`mlflow`]: MLflow's REST API, for its clients
 //! - [`api`]: REST and server-sent events on it; [`server`]: listening, TLS, who may do what
 //! - [`Daemon`]: all of them together; [`HubClient`]: the API from Rust
-//! - `webhooks`: tells others of ends; `upkeep`: logs that have stayed long enough
+//! - `webhooks`: tells others of ends; `api::upkeep`: logs that have stayed long enough
 //! - [`page`]: the dashboard; [`ui`]: the dashboard alone
 
 pub mod api;

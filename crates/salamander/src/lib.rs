@@ -106,11 +106,14 @@
 //! | --- | --- |
 //! | `cli` (default) | [`main`]: the command line, with what a terminal needs |
 //! | `formats` (default) | Parquet, SQLite and pictures as data |
+//! | `azure`, `gcs` | data and runs in `az://` and `gs://`; `s3://` is always there |
+//! | `brotli` | Parquet files that are compressed by Brotli |
 //! | `models` | texts as inputs by tokenizers, and `salamander::models`: BERT, ResNet, MobileNet, GPT |
 //! | `wgpu` | GPUs through Vulkan, Metal or DirectX: `--device wgpu` |
 //! | `cuda` | NVIDIA's GPUs through CUDA: `--device cuda` |
 //! | `flow` | `salamander::flow`: pre-processing on DataFusion; adds minutes to a build |
 //! | `kube` | Kubernetes: pods and jobs of a cluster; with `cli` the operator and the commands for jobs |
+//! | `postgres` | with `cli`: stores of hubs on a Postgres server |
 //!
 //! # Map
 //! | to .. | look at |

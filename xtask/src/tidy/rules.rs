@@ -5,6 +5,8 @@ use super::BrokenRule;
 const MAX_BYTES: usize = 2 * 1024 * 1024;
 /// rustfmt wraps code at 100; what it leaves alone, such as text in strings, gets a little more.
 const MAX_COLUMNS: usize = 120;
+/// Prose of pages that are written by hand.
+const MAX_PROSE: usize = 100;
 const MAX_LINES: usize = 500;
 /// Half of the files are shorter than this.
 const MEDIAN_LINES: usize = 200;
@@ -49,6 +51,25 @@ pub(super) fn rust(path: &str, text: &str) -> Vec<BrokenRule> {
     failures
 }
 
+/// Pages that are written by hand are wrapped, so that they can be read and compared anywhere.
+pub(super) fn prose(path: &str, text: &str) -> Vec<BrokenRule> {
+    let mut failures = Vec::new();
+    if !is_written_by_hand(path) {
+        return failures;
+    }
+    let mut is_code = false;
+    for (number, line) in numbered(text) {
+        let fence = line.trim_start().starts_with("```");
+        is_code ^= fence;
+        let columns = line.chars().count();
+        if columns > MAX_PROSE && !is_code && !fence && can_be_wrapped(line) {
+            let advice = format!("{columns} characters of prose, and {MAX_PROSE} are the limit");
+            failures.push(BrokenRule::new(path, number, advice));
+        }
+    }
+    failures
+}
+
 /// Large files belong where large files are stored, not into every clone.
 pub(super) fn size(path: &str, bytes: usize) -> Option<BrokenRule> {
     let advice = "over 2 MB: make it smaller, or have a command that fetches or generates it";
@@ -86,6 +107,19 @@ pub(super) fn code_lines(text: &str) -> usize {
         pair[0] == "#[cfg(test)]" && pair[1].starts_with("mod ") && pair[1].ends_with('{')
     });
     tests.unwrap_or(lines.len())
+}
+
+fn is_written_by_hand(path: &str) -> bool {
+    let is_page = path.starts_with("docs/") && path.ends_with(".md");
+    let is_generated = path.starts_with("docs/guide/src/reference/");
+    matches!(path, "README.md" | "ARCHITECTURE.md" | "CONTRIBUTING.md" | "CHANGELOG.md")
+        || (is_page && !is_generated)
+}
+
+/// Tables, headings, HTML, lines with an address and single words stay as they are.
+fn can_be_wrapped(line: &str) -> bool {
+    let is_whole = line.trim_start().starts_with(['|', '#', '<']) || line.contains("://");
+    !is_whole && line.split_whitespace().nth(1).is_some()
 }
 
 fn opening(path: &str, text: &str) -> Option<BrokenRule> {
@@ -279,6 +313,26 @@ mod tests {
         let found = machine_paths("README.md", &format!("cd\ncd {home}me\nhome/me\n"));
         assert_eq!(found.len(), 1);
         assert_eq!(found[0].line, 2);
+    }
+
+    #[test]
+    fn prose_is_wrapped() {
+        let long = "word ".repeat(MAX_PROSE / 5) + "more";
+        let check = |path: &str, text: &str, expected: &[usize]| {
+            let failures = prose(path, text);
+            let found: Vec<usize> = failures.iter().map(|failure| failure.line).collect();
+            assert_eq!(found, expected, "{path}: {failures:?}");
+        };
+        for path in ["README.md", "CHANGELOG.md", "docs/proof.md", "docs/guide/src/data.md"] {
+            check(path, &format!("# Page\n\n{long}\n- {long}\n"), &[3, 4]);
+            check(path, &"word ".repeat(MAX_PROSE / 5), &[]);
+            check(path, &format!("| {long} |\n```sh\n{long}\n```\n# {long}\n"), &[]);
+            check(path, &format!("```\n```\n{long}\n"), &[3]);
+            check(path, &format!("{long} https://a.b\n{}\n", "x".repeat(MAX_PROSE + 1)), &[]);
+        }
+        for path in ["docs/guide/src/reference/commands.md", "deploy/README.md", "docs/book.toml"] {
+            check(path, &long, &[]);
+        }
     }
 
     #[test]

@@ -8,7 +8,7 @@
 //!
 //! # Layout
 //! - `dense`: dense parameters as rows of a table
-//! - `worker`: a worker's loop; `line`: the master; `servers`: the rows
+//! - `worker`: a worker's loop; `session`: the master; `servers`: the rows
 //! - `lease_plan`: what the master's process is told of the model; `folder`: a checkpoint's folder from the files of
 //!   servers
 

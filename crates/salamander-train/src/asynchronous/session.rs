@@ -1,4 +1,4 @@
-//! A worker's line to the master: what it asks, signs of life, and word of the end.
+//! A worker's session with the master: what it asks, heartbeats, and word of the end.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::Error;
 use crate::exchange::TrainedOn;
 use crate::worker::{WorkerConnection, fresh_id};
 
-/// The line.
+/// The session.
 pub(super) struct LeaseSession {
     connection: WorkerConnection,
     pub(super) session: NonMember,
