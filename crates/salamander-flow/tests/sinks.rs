@@ -72,6 +72,15 @@ impl Shop {
         FlowJob::named(flow, &[&self.folder.path().join("sales.csv").display().to_string()])
     }
 
+    /// Takes a cell away.
+    fn break_a_record(&self) {
+        let path = self.at("sales.csv");
+        let text = fs::read_to_string(&path).expect("there");
+        let broken = text.replace("\n7,bern,0.875\n", "\n7,bern\n");
+        assert_ne!(broken, text);
+        fs::write(&path, broken).expect("written");
+    }
+
     fn at(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
@@ -290,11 +299,24 @@ fn what_a_killed_process_left_is_removed_by_the_next() {
 }
 
 #[test]
+fn a_broken_record_counts_once_where_a_flow_reads_it_twice() {
+    let shop = Shop::new();
+    shop.break_a_record();
+    for partitions in [1, 3] {
+        let mut job = shop.job("of_cities");
+        job.partitions = Some(partitions);
+        let out = format!("out-{partitions}");
+        let summary = shop.run(&job, &out, 2).expect("it runs");
+        assert_eq!((summary.rows, summary.bad_rows), (ROWS as u64 - 1, 1));
+        let bad = fs::read_to_string(shop.at(&out).join("bad_rows.jsonl")).expect("kept");
+        assert_eq!((bad.lines().count(), bad.contains(r#""step":"source""#)), (1, true), "{bad}");
+    }
+}
+
+#[test]
 fn broken_records_are_kept_aside_with_their_place() {
     let shop = Shop::new();
-    let path = shop.at("sales.csv");
-    let text = fs::read_to_string(&path).expect("there").replace("\n7,bern,0.875\n", "\n7,bern\n");
-    fs::write(&path, text).expect("written");
+    shop.break_a_record();
     let summary = shop.run(&shop.job("taxed"), "out", 1).expect("it runs");
     assert_eq!((summary.rows, summary.bad_rows), (989, BAD + 1));
     let bad = fs::read_to_string(shop.at("out/bad_rows.jsonl")).expect("kept");

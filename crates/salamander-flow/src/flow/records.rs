@@ -18,7 +18,7 @@ use salamander_data::{Dataset, Format, open};
 use serde_json::Value as Json;
 
 use super::Error;
-use super::bad_rows::{BadRow, BadRows};
+use super::bad_rows::{BadRow, BadRows, SOURCE};
 use super::cells::{BatchBuilder, schema_of};
 use super::error::external;
 
@@ -120,7 +120,7 @@ impl Records {
 
     fn refuse(&self, record: u64, reason: String, bad: &BadRows) {
         let row = Json::String(self.dataset.describe(record));
-        bad.add(BadRow { step: "source".to_string(), reason, row });
+        bad.add(BadRow { step: SOURCE.to_string(), reason, row });
     }
 }
 
