@@ -111,8 +111,11 @@ impl Records {
             let read = self.dataset.read(&[record], &mut |_, row| {
                 batch.add(&self.types.apply(&row)).map_err(salamander_data::Error::Rejected)
             });
-            if let Err(error) = read {
-                self.refuse(record, error.to_string(), bad);
+            match read {
+                Ok(()) => {}
+                // That is no fault of the record: the rest would be read from other places than they are at.
+                Err(error @ salamander_data::Error::Changed { .. }) => return Err(error.into()),
+                Err(error) => self.refuse(record, error.to_string(), bad),
             }
         }
         batch.take()
