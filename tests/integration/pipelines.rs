@@ -8,6 +8,7 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
+use crate::serving::Serving;
 use crate::support::{Workplace, points_csv};
 
 /// What ran, by name.
@@ -29,12 +30,73 @@ fn repository(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(path).canonicalize().expect("a file")
 }
 
+/// A page of the guide.
+fn page(name: &str) -> String {
+    fs::read_to_string(repository("docs/guide/src").join(name)).expect("the page")
+}
+
+/// Its blocks of a language.
+fn blocks<'a>(page: &'a str, language: &str) -> Vec<&'a str> {
+    let begin = format!("```{language}\n");
+    page.split(&begin).skip(1).filter_map(|rest| rest.split("```").next()).collect()
+}
+
+/// Everything that the page shows is done, in its order: its files, its commands, its request.
+#[test]
+fn the_guides_page_goes_from_raw_data_to_a_served_model() {
+    let (place, page) = (Workplace::new(), page("raw_to_served.md"));
+    for file in blocks(&page, "yaml") {
+        let name = file.lines().next().and_then(|line| line.strip_prefix("# ")).expect("a name");
+        place.write(name, file);
+    }
+    let lines: Vec<&str> = blocks(&page, "text").into_iter().flat_map(str::lines).collect();
+    let words = |line: &str| -> Vec<String> { line.split(' ').skip(1).map(Into::into).collect() };
+    let of = |start: &str| -> Vec<Vec<String>> {
+        lines.iter().filter(|line| line.starts_with(start)).map(|line| words(line)).collect()
+    };
+    let commands = of("salamander ");
+    assert_eq!(commands.len(), 5, "{lines:?}");
+    for command in commands.iter().filter(|command| command[0] != "serve") {
+        place.ok(&command.iter().map(String::as_str).collect::<Vec<_>>());
+    }
+    let again = place.ok(&["pipeline", "run", "pipeline.yaml", "--json"]).json();
+    assert_eq!((ran(&again), &again["state"]), (Vec::<&str>::new(), &json!("completed")));
+    let check = &step(&again, "check")["outputs"];
+    assert_eq!(check["records"], step(&again, "test")["outputs"]["records"]);
+    let answers = fs::read_to_string(check["answers"].as_str().expect("a file")).expect("there");
+    assert_eq!(check["records"], answers.lines().count());
+    assert_eq!(step(&again, "ship")["outputs"]["version"], 1);
+
+    let serve = of("salamander serve ").remove(0);
+    let arguments: Vec<&str> = serve[1..].iter().map(String::as_str).collect();
+    let serving = Serving::start(&place, &arguments, "127.0.0.1:0");
+    let request = lines.iter().find_map(|line| line.strip_prefix("curl localhost:8000"));
+    let (path, body) = request.and_then(|request| request.split_once(" -d ")).expect("a request");
+    let (status, answer) = serving.call("POST", path, body.trim_matches('\''));
+    assert_eq!(status, 200, "{answer}");
+    let score = answer["outputs"][0]["data"][0].as_f64().expect("a score");
+    assert!((0.0..=1.0).contains(&score), "{answer}");
+    drop(serving);
+
+    // A model that is not good enough is neither tried nor registered; a better one is the next version.
+    let strict = ["pipeline", "run", "pipeline.yaml", "--set", "good=1.5", "--json"];
+    let strict = place.ok(&strict).json();
+    assert_eq!(step(&strict, "ship")["state"], "skipped");
+    let longer = ["pipeline", "run", "pipeline.yaml", "--set", "epochs=3", "--json"];
+    assert_eq!(step(&place.ok(&longer).json(), "ship")["outputs"]["version"], 2);
+    let model = place.ok(&["model", "describe", "census", "--json"]).json();
+    assert_eq!(model["versions"][1]["aliases"], json!(["champion"]), "{model}");
+    // Whoever registers it once more gets the version that there is.
+    let run = step(&again, "fit")["outputs"]["run"].as_str().expect("a run");
+    let added = place.ok(&["model", "add", run, "--model", "census", "--json"]).json();
+    assert_eq!((&added["version"], &added["model"]), (&json!(1), &json!("census")));
+}
+
 #[test]
 fn the_guides_pipeline_goes_from_raw_data_to_a_model_and_does_nothing_twice() {
     let place = Workplace::new();
-    let page = fs::read_to_string(repository("docs/guide/src/pipelines.md")).expect("the page");
-    let blocks: Vec<&str> =
-        page.split("```yaml\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
+    let page = page("pipelines.md");
+    let blocks = blocks(&page, "yaml");
     place.write("census.yaml", blocks[0]);
     place.write("pipeline.yaml", blocks[1]);
     let run = |sets: &[&str]| {
