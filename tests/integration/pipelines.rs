@@ -8,6 +8,7 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
+use crate::serving::Serving;
 use crate::support::{Workplace, points_csv};
 
 /// What ran, by name.
@@ -29,12 +30,73 @@ fn repository(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(path).canonicalize().expect("a file")
 }
 
+/// A page of the guide.
+fn page(name: &str) -> String {
+    fs::read_to_string(repository("docs/guide/src").join(name)).expect("the page")
+}
+
+/// Its blocks of a language.
+fn blocks<'a>(page: &'a str, language: &str) -> Vec<&'a str> {
+    let begin = format!("```{language}\n");
+    page.split(&begin).skip(1).filter_map(|rest| rest.split("```").next()).collect()
+}
+
+/// Everything that the page shows is done, in its order: its files, its commands, its request.
+#[test]
+fn the_guides_page_goes_from_raw_data_to_a_served_model() {
+    let (place, page) = (Workplace::new(), page("raw_to_served.md"));
+    for file in blocks(&page, "yaml") {
+        let name = file.lines().next().and_then(|line| line.strip_prefix("# ")).expect("a name");
+        place.write(name, file);
+    }
+    let lines: Vec<&str> = blocks(&page, "text").into_iter().flat_map(str::lines).collect();
+    let words = |line: &str| -> Vec<String> { line.split(' ').skip(1).map(Into::into).collect() };
+    let of = |start: &str| -> Vec<Vec<String>> {
+        lines.iter().filter(|line| line.starts_with(start)).map(|line| words(line)).collect()
+    };
+    let commands = of("salamander ");
+    assert_eq!(commands.len(), 5, "{lines:?}");
+    for command in commands.iter().filter(|command| command[0] != "serve") {
+        place.ok(&command.iter().map(String::as_str).collect::<Vec<_>>());
+    }
+    let again = place.ok(&["pipeline", "run", "pipeline.yaml", "--json"]).json();
+    assert_eq!((ran(&again), &again["state"]), (Vec::<&str>::new(), &json!("completed")));
+    let check = &step(&again, "check")["outputs"];
+    assert_eq!(check["records"], step(&again, "test")["outputs"]["records"]);
+    let answers = fs::read_to_string(check["answers"].as_str().expect("a file")).expect("there");
+    assert_eq!(check["records"], answers.lines().count());
+    assert_eq!(step(&again, "ship")["outputs"]["version"], 1);
+
+    let serve = of("salamander serve ").remove(0);
+    let arguments: Vec<&str> = serve[1..].iter().map(String::as_str).collect();
+    let serving = Serving::start(&place, &arguments, "127.0.0.1:0");
+    let request = lines.iter().find_map(|line| line.strip_prefix("curl localhost:8000"));
+    let (path, body) = request.and_then(|request| request.split_once(" -d ")).expect("a request");
+    let (status, answer) = serving.call("POST", path, body.trim_matches('\''));
+    assert_eq!(status, 200, "{answer}");
+    let score = answer["outputs"][0]["data"][0].as_f64().expect("a score");
+    assert!((0.0..=1.0).contains(&score), "{answer}");
+    drop(serving);
+
+    // A model that is not good enough is neither tried nor registered; a better one is the next version.
+    let strict = ["pipeline", "run", "pipeline.yaml", "--set", "good=1.5", "--json"];
+    let strict = place.ok(&strict).json();
+    assert_eq!(step(&strict, "ship")["state"], "skipped");
+    let longer = ["pipeline", "run", "pipeline.yaml", "--set", "epochs=3", "--json"];
+    assert_eq!(step(&place.ok(&longer).json(), "ship")["outputs"]["version"], 2);
+    let model = place.ok(&["model", "describe", "census", "--json"]).json();
+    assert_eq!(model["versions"][1]["aliases"], json!(["champion"]), "{model}");
+    // Whoever registers it once more gets the version that there is.
+    let run = step(&again, "fit")["outputs"]["run"].as_str().expect("a run");
+    let added = place.ok(&["model", "add", run, "--model", "census", "--json"]).json();
+    assert_eq!((&added["version"], &added["model"]), (&json!(1), &json!("census")));
+}
+
 #[test]
 fn the_guides_pipeline_goes_from_raw_data_to_a_model_and_does_nothing_twice() {
     let place = Workplace::new();
-    let page = fs::read_to_string(repository("docs/guide/src/pipelines.md")).expect("the page");
-    let blocks: Vec<&str> =
-        page.split("```yaml\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
+    let page = page("pipelines.md");
+    let blocks = blocks(&page, "yaml");
     place.write("census.yaml", blocks[0]);
     place.write("pipeline.yaml", blocks[1]);
     let run = |sets: &[&str]| {
@@ -95,8 +157,38 @@ fn the_zoos_mnist_pipeline_goes_from_digits_to_statistics_with_four_partitions_a
     assert_eq!((lines.len(), lines[1].split(',').count()), (2, 4), "{stats}");
     assert_eq!(ran(&place.ok(&args).json()), [""; 0]);
     let full = repository("model_zoo/flow/mnist_full.yaml").display().to_string();
-    let plan = place.ok(&["pipeline", "plan", &full, "--set", "source=../mnist/data", "--json"]);
-    assert_eq!(plan.json()["steps"][0]["why"], "it has not run yet");
+    // Nothing is asked of the address that it would download from.
+    for source in [&[][..], &["--set", "source=../mnist/data"][..]] {
+        let plan = place.ok(&[&["pipeline", "plan", &full, "--json"][..], source].concat());
+        assert_eq!(plan.json()["steps"][0]["why"], "it has not run yet", "{source:?}");
+    }
+}
+
+const FETCHED: &str = "\
+steps:
+  iris:  {fetch: iris, from: raw}
+  parts: {split: '${iris.train}', shares: [0.75, 0.25], to: csv}
+  lines: {run: 'wc -l < ${in} > ${out}', in: '${iris.test}', out: lines.txt}
+";
+
+#[test]
+fn a_table_that_was_fetched_is_split_by_the_name_that_it_has() {
+    let place = Workplace::new();
+    let species = |at: usize| ["setosa", "versicolor", "virginica"][at % 3];
+    let flower = |at: usize| format!("5.{},3.5,1.4,0.2,Iris-{}\n", at % 10, species(at));
+    fs::create_dir(place.path().join("raw")).expect("made");
+    place.write("raw/iris.data", &(0..60).map(flower).collect::<String>());
+    place.write("p.yaml", FETCHED);
+    let summary = place.ok(&["pipeline", "run", "p.yaml", "--json"]).json();
+    assert_eq!(summary["state"], "completed", "{summary}");
+    let lines = |name: &str, output: &str| {
+        let file = step(&summary, name)["outputs"][output].as_str().expect("a file");
+        fs::read_to_string(file).expect("there").lines().count()
+    };
+    // A fifth is kept to be tried on; each file has a heading.
+    assert_eq!((lines("iris", "train"), lines("iris", "test")), (49, 13));
+    assert_eq!((lines("parts", "train"), lines("parts", "validation")), (37, 13));
+    assert_eq!(ran(&place.ok(&["pipeline", "run", "p.yaml", "--json"]).json()), [""; 0]);
 }
 
 const CUT_OFF: &str = "\

@@ -16,13 +16,13 @@ use crate::support::{Workplace, points_csv};
 const LIMIT: Duration = Duration::from_secs(180);
 
 /// A server that ends with the test.
-struct Serving {
+pub(crate) struct Serving {
     child: Child,
     address: String,
 }
 
 impl Serving {
-    fn start(place: &Workplace, args: &[&str], address: &str) -> Self {
+    pub(crate) fn start(place: &Workplace, args: &[&str], address: &str) -> Self {
         let mut all = vec!["serve", "--http", address];
         all.extend(args);
         let mut command = place.command(&all);
@@ -35,7 +35,7 @@ impl Serving {
         Self { child, address: listening.expect("it listens") }
     }
 
-    fn call(&self, method: &str, path: &str, body: &str) -> (u16, Value) {
+    pub(crate) fn call(&self, method: &str, path: &str, body: &str) -> (u16, Value) {
         call(&self.address, method, path, body).expect("answered")
     }
 

@@ -157,13 +157,22 @@ pub(crate) struct TrainedArgs {
 }
 
 impl TrainedArgs {
-    pub(crate) fn load(&self, program: &Program) -> anyhow::Result<TrainedModel> {
+    /// Its folder, and which checkpoint there.
+    pub(crate) fn place(&self) -> anyhow::Result<(PathBuf, Which)> {
         if let Some(model) = self.run.strip_prefix("model:") {
             let (folder, checkpoint) = crate::hub::model::find(model, &self.folder.runs)?;
-            return Ok(program.load(folder, &Which::Id(checkpoint), &self.device)?);
+            return Ok((folder, Which::Id(checkpoint)));
         }
-        let folder = find(&self.run, &self.folder.runs)?;
-        Ok(program.load(folder, &self.checkpoint, &self.device)?)
+        Ok((find(&self.run, &self.folder.runs)?, self.checkpoint.clone()))
+    }
+
+    pub(crate) fn device(&self) -> &str {
+        &self.device
+    }
+
+    pub(crate) fn load(&self, program: &Program) -> anyhow::Result<TrainedModel> {
+        let (folder, checkpoint) = self.place()?;
+        Ok(program.load(folder, &checkpoint, &self.device)?)
     }
 }
 

@@ -45,6 +45,7 @@ mod runs;
 mod scaffold;
 mod search;
 mod serve;
+mod serve_check;
 #[cfg(feature = "kube")]
 mod serving_manifest;
 mod sharing;
@@ -95,6 +96,8 @@ enum Command {
     Export(export::Args),
     /// Answer requests with trained models, over HTTP
     Serve(serve::Args),
+    /// Serve a trained model on a free port for a moment, and see whether it says what it predicts
+    ServeCheck(serve_check::Args),
     /// Ask a server of models about every record of files, or of standard input
     Infer(infer::Args),
     /// Show which records were applied in which epoch of a run
@@ -220,6 +223,7 @@ fn command(program: &Program) -> ExitCode {
         Command::Predict(args) => predict::run(&args, program),
         Command::Export(args) => export::run(&args, program).map(|()| ExitCode::SUCCESS),
         Command::Serve(args) => serve::run(&args, program),
+        Command::ServeCheck(args) => serve_check::run(&args, program),
         Command::Infer(args) => infer::run(&args),
         Command::Ledger(args) => ledger::run(&args),
         Command::Status(args) => status::run(&args),

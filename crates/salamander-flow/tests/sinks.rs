@@ -5,10 +5,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::time::UNIX_EPOCH;
 
 use salamander_data::{Dataset, open};
 use salamander_flow::flow::{
-    Error, FlowCall, FlowContext, FlowJob, FlowSummary, Flows, Join, TSet, TaskThreads,
+    Error, FlowCall, FlowContext, FlowJob, FlowStage, FlowSummary, Flows, Join, TSet, TaskReport,
+    TaskRunner, TaskThreads,
 };
 use salamander_flow::flows;
 use serde::{Deserialize, Serialize};
@@ -70,6 +72,15 @@ impl Shop {
 
     fn job(&self, flow: &str) -> FlowJob {
         FlowJob::named(flow, &[&self.folder.path().join("sales.csv").display().to_string()])
+    }
+
+    /// Takes a cell away.
+    fn break_a_record(&self) {
+        let path = self.at("sales.csv");
+        let text = fs::read_to_string(&path).expect("there");
+        let broken = text.replace("\n7,bern,0.875\n", "\n7,bern\n");
+        assert_ne!(broken, text);
+        fs::write(&path, broken).expect("written");
     }
 
     fn at(&self, name: &str) -> PathBuf {
@@ -290,16 +301,66 @@ fn what_a_killed_process_left_is_removed_by_the_next() {
 }
 
 #[test]
+fn a_broken_record_counts_once_where_a_flow_reads_it_twice() {
+    let shop = Shop::new();
+    shop.break_a_record();
+    for partitions in [1, 3] {
+        let mut job = shop.job("of_cities");
+        job.partitions = Some(partitions);
+        let out = format!("out-{partitions}");
+        let summary = shop.run(&job, &out, 2).expect("it runs");
+        assert_eq!((summary.rows, summary.bad_rows), (ROWS as u64 - 1, 1));
+        let bad = fs::read_to_string(shop.at(&out).join("bad_rows.jsonl")).expect("kept");
+        assert_eq!((bad.lines().count(), bad.contains(r#""step":"source""#)), (1, true), "{bad}");
+    }
+}
+
+#[test]
 fn broken_records_are_kept_aside_with_their_place() {
     let shop = Shop::new();
-    let path = shop.at("sales.csv");
-    let text = fs::read_to_string(&path).expect("there").replace("\n7,bern,0.875\n", "\n7,bern\n");
-    fs::write(&path, text).expect("written");
+    shop.break_a_record();
     let summary = shop.run(&shop.job("taxed"), "out", 1).expect("it runs");
     assert_eq!((summary.rows, summary.bad_rows), (989, BAD + 1));
     let bad = fs::read_to_string(shop.at("out/bad_rows.jsonl")).expect("kept");
     let first = bad.lines().next().expect("a line");
     assert!(first.contains(r#""step":"source""#) && first.contains("sales.csv"), "{first}");
+}
+
+/// Does tasks as a worker does: the stage comes as JSON. The input is touched after the first.
+struct TouchingWorker<'a> {
+    flows: &'a Flows,
+    input: PathBuf,
+}
+
+impl TaskRunner for TouchingWorker<'_> {
+    fn is_shared(&self) -> bool {
+        true
+    }
+
+    fn run(&mut self, stage: &FlowStage, folder: &Path) -> Result<Vec<TaskReport>, Error> {
+        let told = serde_json::to_vec(stage).expect("JSON");
+        let told: FlowStage = serde_json::from_slice(&told).expect("a stage");
+        let mut reports = Vec::new();
+        for task in 0..told.tasks() {
+            reports.push(told.run(self.flows, task, folder, &format!("task-{task}"))?);
+            let input = fs::File::options().append(true).open(&self.input).expect("opened");
+            input.set_modified(UNIX_EPOCH).expect("touched");
+        }
+        Ok(reports)
+    }
+}
+
+/// Who reads by the index that the first task has made notices that the file is another one; who makes a new index
+/// does not.
+#[test]
+fn tasks_of_a_process_share_one_index() {
+    let shop = Shop::new();
+    let mut job = shop.job("taxed");
+    job.sink.shards = Some(4);
+    let mut worker = TouchingWorker { flows: &shop.flows, input: shop.at("sales.csv") };
+    let error = job.run(&shop.flows, &shop.at("out"), &mut worker).expect_err("it has changed");
+    assert!(error.to_string().contains("changed since it was indexed"), "{error}");
+    assert!(!shop.at("out").exists());
 }
 
 #[test]

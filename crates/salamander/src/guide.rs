@@ -13,6 +13,9 @@ struct YourData;
 #[doc = include_str!("../../../docs/guide/src/hyperparameters.md")]
 struct Hyperparameters;
 
+#[doc = include_str!("../../../docs/guide/src/raw_to_served.md")]
+struct RawToServed;
+
 #[cfg(feature = "models")]
 #[doc = include_str!("../../../docs/guide/src/port_pytorch.md")]
 struct PortPyTorch;

@@ -1,9 +1,9 @@
 //! Raw data made ready for training, once: `salamander flow run NAME --in FILES --out FOLDER`.
 //!
 //! # Layout
-//! - [`digits`]: pictures of digits, checked (`flow/mnist.yaml`)
+//! - [`digits`]: pictures of digits, checked (`flow/digits.yaml`)
 //! - [`clicks`]: advertisements as numbers of about one size and words that are never missing (`flow/clicks.yaml`)
-//! - [`tokens`]: reviews as the ids of their tokens, for BERT
+//! - [`tokens`]: reviews as the ids of their tokens, for BERT (`flow/reviews.yaml`)
 
 use std::path::Path;
 

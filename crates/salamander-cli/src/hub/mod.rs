@@ -4,9 +4,10 @@
 //! - `serve`: `salamander hub`; `webhook`: who is told of ends;
 //! - `connect`: which hub a command talks to
 //! - `experiment`, `create`, `follow`: experiments; `gc`: checkpoints that go;
-//! - `trial`, `checkpoint`, `model`, `job`: the rest
+//! - `trial`, `checkpoint`, `model`, `job`: the rest; `add`: versions of models from runs that lie elsewhere
 //! - `table`: how they look
 
+mod add;
 pub(crate) mod checkpoint;
 mod connect;
 mod create;

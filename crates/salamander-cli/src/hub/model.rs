@@ -10,6 +10,7 @@ use salamander_hub::store::models::{ModelRow, ModelVersion};
 use salamander_hub::{HubClient, RunId};
 use serde_json::{Value, json};
 
+use super::add;
 use super::checkpoint;
 use super::connect::{HubArgs, HubCommand};
 use super::table::{ago, size, table};
@@ -42,6 +43,8 @@ pub(crate) enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// Make a checkpoint of any run a version of a model: one that is elsewhere is copied into the folder of runs
+    Add(add::Args),
     /// Make a checkpoint the next version of a model
     Register {
         /// The model
@@ -82,9 +85,15 @@ pub(crate) enum Command {
 }
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
+    if let Command::Add(run) = &args.command {
+        // Before there is a hub: one within this command looks at the folders once.
+        add::run(run, args.hub.hub.as_ref())?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let connected = args.hub.connect()?;
     let client = &connected.client;
     match &args.command {
+        Command::Add(_) => {}
         Command::Create { name, description } => {
             let body = json!({"name": name, "description": description});
             let _: ModelRow = client.post("api/v1/models", &body)?;
@@ -122,7 +131,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
 }
 
 /// The name of a checkpoint that was asked for as best or latest.
-fn which(client: &HubClient, run: RunId, wanted: &str) -> Result<String> {
+pub(super) fn which(client: &HubClient, run: RunId, wanted: &str) -> Result<String> {
     match wanted {
         "best" | "latest" => Ok(checkpoint::chosen(client, run, wanted == "latest")?.name),
         name => Ok(name.to_string()),

@@ -6,6 +6,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
+/// What stands for a function where a record could not even be read.
+pub(crate) const SOURCE: &str = "source";
+
 /// A row that did not come through.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct BadRow {

@@ -16,7 +16,7 @@ use super::records::Records;
 use super::registry::Flows;
 use super::shape::FlowShape;
 use super::sink::assemble::{StageReports, assemble, sort_stage};
-use super::sink::stage::MapStage;
+use super::sink::stage::{MapStage, SharedRecords};
 use super::sink::{FlowStage, FlowSummary, SinkSettings, TaskReport};
 use super::tset::TSet;
 use super::whole;
@@ -167,8 +167,9 @@ impl FlowJob {
             Some(_) => records.len().div_ceil(TASK_RECORDS).max(1),
             None => shards,
         };
+        let input = SharedRecords::of(records);
         let (job, types, records) = (self.clone(), records.types().clone(), records.len());
-        let stage = FlowStage::Map(MapStage { job, types, records, tasks, buckets });
+        let stage = FlowStage::Map(MapStage { job, types, records, tasks, buckets, input });
         let mapped = runner.run(&stage, staging)?;
         let sorted = buckets.map(|buckets| self.sort(buckets, &mapped, staging, runner));
         Ok(StageReports { sorted: sorted.transpose()?, mapped })

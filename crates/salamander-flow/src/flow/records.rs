@@ -18,7 +18,7 @@ use salamander_data::{Dataset, Format, open};
 use serde_json::Value as Json;
 
 use super::Error;
-use super::bad_rows::{BadRow, BadRows};
+use super::bad_rows::{BadRow, BadRows, SOURCE};
 use super::cells::{BatchBuilder, schema_of};
 use super::error::external;
 
@@ -111,8 +111,11 @@ impl Records {
             let read = self.dataset.read(&[record], &mut |_, row| {
                 batch.add(&self.types.apply(&row)).map_err(salamander_data::Error::Rejected)
             });
-            if let Err(error) = read {
-                self.refuse(record, error.to_string(), bad);
+            match read {
+                Ok(()) => {}
+                // That is no fault of the record: the rest would be read from other places than they are at.
+                Err(error @ salamander_data::Error::Changed { .. }) => return Err(error.into()),
+                Err(error) => self.refuse(record, error.to_string(), bad),
             }
         }
         batch.take()
@@ -120,7 +123,7 @@ impl Records {
 
     fn refuse(&self, record: u64, reason: String, bad: &BadRows) {
         let row = Json::String(self.dataset.describe(record));
-        bad.add(BadRow { step: "source".to_string(), reason, row });
+        bad.add(BadRow { step: SOURCE.to_string(), reason, row });
     }
 }
 

@@ -7,6 +7,7 @@ use futures::StreamExt;
 use futures::future::try_join_all;
 
 use super::Error;
+use super::bad_rows::SOURCE;
 use super::cells::WrittenColumns;
 use super::job::FlowJob;
 use super::sink::TaskReport;
@@ -48,6 +49,8 @@ pub(crate) fn run(
     // In no order of their own, so they get one.
     let mut bad = rows.cx.bad.take();
     bad.sort_by_cached_key(|row| serde_json::json!(row).to_string());
+    // A flow that reads its input twice meets what is broken twice; the place tells that it is the same record.
+    bad.dedup_by(|row, before| row.step == SOURCE && row == before);
     if let Some(first) = reports.first_mut() {
         first.add_bad(&bad, staging, "whole")?;
     }

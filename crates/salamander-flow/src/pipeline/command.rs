@@ -234,6 +234,25 @@ mod tests {
             ],
         );
         check(
+            "register",
+            json!({"register": "/r/checkpoints/step-1", "model": "sides", "alias": "champion", "runs": "hub"}),
+            &[
+                "prog",
+                "model",
+                "add",
+                "/r",
+                "--checkpoint",
+                "step-1",
+                "--model",
+                "sides",
+                "--alias",
+                "champion",
+                "--runs",
+                "hub",
+                "--json",
+            ],
+        );
+        check(
             "evaluate",
             json!({"evaluate": "/r", "checkpoint": "/r/checkpoints/step-2"}),
             &["prog", "evaluate", "/r", "--checkpoint", "step-2", "--json"],

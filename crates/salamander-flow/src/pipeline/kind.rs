@@ -41,6 +41,9 @@ pub enum FieldKind {
     Texts,
     /// One file, folder, pattern or address, or several; their content counts.
     Files,
+    /// A folder or file, whose content counts; or an address that files are below, which counts as text: nothing is at
+    /// the address itself.
+    Source,
     /// An experiment file; it counts, and so does the data that it names.
     Experiment,
     /// Changes to it: fields by path.
@@ -60,7 +63,9 @@ pub enum FieldKind {
 pub enum Leaves {
     /// A file or folder below the step's folder; `{to}` stands for a field.
     File(&'static str),
-    /// The same, named by a field of the JSON.
+    /// The first of these files that is there.
+    FirstOf(&'static [&'static str]),
+    /// A file or folder that a field of the JSON names.
     Named(&'static str),
     /// A file in the folder that a field of the JSON names.
     Within(&'static str, &'static str),
@@ -77,13 +82,13 @@ pub const KINDS: &[StepKind] = &[
         about: "Get a public data set, verify it and convert it",
         words: &["data", "fetch"],
         main: FieldKind::Text,
-        fields: &[("from", FieldKind::Files)],
+        fields: &[("from", FieldKind::Source)],
         out: Some(("--to", "data")),
         json: false,
         outputs: &[
             ("data", Leaves::File("data")),
-            ("train", Leaves::File("data/train.recordio")),
-            ("test", Leaves::File("data/test.recordio")),
+            ("train", Leaves::FirstOf(FETCHED_TRAINING)),
+            ("test", Leaves::FirstOf(FETCHED_TEST)),
         ],
         metrics: None,
         resumes: false,
@@ -257,10 +262,58 @@ pub const KINDS: &[StepKind] = &[
         about: "Write a trained model's weights as safetensors, with what is needed to use them",
         words: &["export"],
         main: FieldKind::Model,
-        fields: &[("checkpoint", FieldKind::Checkpoint), ("device", FieldKind::Text)],
+        fields: &[
+            ("format", FieldKind::Text),
+            ("checkpoint", FieldKind::Checkpoint),
+            ("device", FieldKind::Text),
+        ],
         out: Some(("--out", "model")),
         json: false,
         outputs: &[("model", Leaves::File("model"))],
+        metrics: None,
+        resumes: false,
+    },
+    StepKind {
+        name: "register",
+        about: "Make a trained model a version of a model of a hub, in the hub's folder of runs",
+        words: &["model", "add"],
+        main: FieldKind::Model,
+        fields: &[
+            ("model", FieldKind::Text),
+            ("alias", FieldKind::Text),
+            ("checkpoint", FieldKind::Checkpoint),
+            ("runs", FieldKind::Text),
+            ("hub", FieldKind::Text),
+        ],
+        out: None,
+        json: true,
+        outputs: &[
+            ("version", Leaves::Number("/version")),
+            ("trial", Leaves::Value("/run")),
+            ("folder", Leaves::Value("/folder")),
+        ],
+        metrics: None,
+        resumes: false,
+    },
+    StepKind {
+        name: "serve_check",
+        about: "Serve a trained model for a moment, and see whether it says what it predicts",
+        words: &["serve-check"],
+        main: FieldKind::Model,
+        fields: &[
+            ("data", FieldKind::Files),
+            ("tolerance", FieldKind::Number),
+            ("checkpoint", FieldKind::Checkpoint),
+            ("device", FieldKind::Text),
+        ],
+        out: Some(("--out", "check")),
+        json: true,
+        outputs: &[
+            ("answers", Leaves::File("check/answers.jsonl")),
+            ("predictions", Leaves::File("check/predictions.jsonl")),
+            ("records", Leaves::Number("/records")),
+            ("largest_difference", Leaves::Number("/largest_difference")),
+        ],
         metrics: None,
         resumes: false,
     },
@@ -277,6 +330,13 @@ pub const KINDS: &[StepKind] = &[
         resumes: false,
     },
 ];
+
+/// Names of what data sets train on, as `data fetch` writes them: of digits, tables and reviews, passages, pictures.
+const FETCHED_TRAINING: &[&str] =
+    &["data/train.recordio", "data/train.csv", "data/train.jsonl", "data/data_batch_1.bin"];
+/// What they are tried on.
+const FETCHED_TEST: &[&str] =
+    &["data/test.recordio", "data/valid.csv", "data/valid.jsonl", "data/test_batch.bin"];
 
 const TRAINING: &[(&str, FieldKind)] = &[
     ("set", FieldKind::Sets),

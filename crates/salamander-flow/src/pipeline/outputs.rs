@@ -76,6 +76,12 @@ impl StepFiles<'_> {
                         self.add(name, Path::new(&place), false, left)?;
                     }
                 }
+                Leaves::FirstOf(names) => {
+                    let found = names.iter().find(|name| self.folder.join(name).exists());
+                    if let Some(place) = found {
+                        self.add(name, Path::new(place), false, left)?;
+                    }
+                }
                 Leaves::Named(at) => {
                     if let Some(place) = self.named(at)? {
                         self.add(name, &place, true, left)?;

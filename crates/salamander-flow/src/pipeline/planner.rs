@@ -335,7 +335,8 @@ impl Look<'_> {
         let mut contents = BTreeMap::new();
         for (name, known) in fields {
             match step.kind.field(name) {
-                Some(FieldKind::Files | FieldKind::Model) => {
+                Some(FieldKind::Source) if is_address(&known.real) => {}
+                Some(FieldKind::Files | FieldKind::Source | FieldKind::Model) => {
                     self.files(name, known, &mut contents)?
                 }
                 Some(FieldKind::Experiment) => {
@@ -392,6 +393,11 @@ fn rendered(
         Ok((name.clone(), template.render(quoting(template), &find)?))
     };
     templates.iter().map(one).collect()
+}
+
+/// Of an address that files are below, the key has the text.
+fn is_address(value: &Json) -> bool {
+    value.as_str().is_some_and(|text| text.contains("://"))
 }
 
 fn uses_item(step: &PipelineStep) -> bool {

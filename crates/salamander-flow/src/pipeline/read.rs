@@ -256,6 +256,7 @@ fn literal(field: FieldKind, node: &Node) -> Result<(), yaml::Error> {
         FieldKind::Flag => (matches!(node.value, Value::Bool(_)), "true or false"),
         FieldKind::Sets => (matches!(node.value, Value::Map(_)), "fields: {a.b: value}"),
         FieldKind::Files => (is_text || matches!(node.value, Value::List(_)), "a file, or a list"),
+        FieldKind::Source => (is_text, "a folder or an address"),
         FieldKind::Experiment => (is_text, "an experiment file"),
         FieldKind::Model => (is_text, "a run, as in ${fit}"),
         FieldKind::Shell => {

@@ -76,9 +76,9 @@ impl PipelineNames<'_> {
 
     fn field(&self, step: &PipelineStep, name: &str, template: &Template) -> Result<(), Error> {
         match step.kind.field(name) {
-            Some(FieldKind::Files | FieldKind::Model | FieldKind::Experiment) => {
-                self.files(step, template)
-            }
+            Some(
+                FieldKind::Files | FieldKind::Source | FieldKind::Model | FieldKind::Experiment,
+            ) => self.files(step, template),
             Some(field) => {
                 for reference in template.references() {
                     let found = self.type_of(step, reference)?;
@@ -272,7 +272,9 @@ fn output_type(step: &PipelineStep, reference: &Reference) -> Result<Type, Error
     match leaves.map(|(_, leaves)| leaves) {
         Some(Leaves::Value(_)) => Ok(Type::Any),
         _ if deeper => Err(reference.wrong(&format!("\"{name}\" has no parts"))),
-        Some(Leaves::File(_) | Leaves::Named(_) | Leaves::Within(..)) => Ok(Type::File),
+        Some(Leaves::File(_) | Leaves::FirstOf(_) | Leaves::Named(_) | Leaves::Within(..)) => {
+            Ok(Type::File)
+        }
         Some(Leaves::Number(_)) => Ok(Type::Number),
         // A model's metrics have names of its own; near misses of outputs are taken for those.
         None if step.kind.metrics.is_some() => {

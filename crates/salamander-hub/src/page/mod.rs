@@ -36,7 +36,7 @@ macro_rules! scripts {
     };
 }
 
-const FILES: [(&str, &str, &str); 30] = scripts![
+const FILES: [(&str, &str, &str); 31] = scripts![
     "actions.js",
     "api.js",
     "canvas.js",

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use datafusion::arrow::array::{RecordBatch, UInt32Array};
 use datafusion::arrow::compute::take_record_batch;
@@ -41,6 +42,31 @@ pub struct MapStage {
     pub(crate) tasks: u64,
     /// How many buckets rows go to; none if they keep their order.
     pub(crate) buckets: Option<u64>,
+    /// The input, once a task of this process has opened it.
+    #[serde(skip)]
+    pub(crate) input: SharedRecords,
+}
+
+/// Records that the tasks of a process open once: to index a text file is to read all of it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct SharedRecords(Arc<Mutex<Option<Records>>>);
+
+impl SharedRecords {
+    /// Records that are open already.
+    pub(crate) fn of(records: &Records) -> Self {
+        Self(Arc::new(Mutex::new(Some(records.clone()))))
+    }
+
+    /// Who comes meanwhile waits for who opens them.
+    fn get(&self, open: impl FnOnce() -> Result<Records, Error>) -> Result<Records, Error> {
+        let mut opened = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(records) = opened.as_ref() {
+            return Ok(records.clone());
+        }
+        let records = open()?;
+        *opened = Some(records.clone());
+        Ok(records)
+    }
 }
 
 /// Buckets that are sorted.
@@ -106,7 +132,9 @@ impl MapStage {
         name: &str,
     ) -> Result<TaskReport, Error> {
         let job = &self.job;
-        let records = Records::open_typed(&job.inputs, job.format()?, self.types.clone())?;
+        let records = self
+            .input
+            .get(|| Records::open_typed(&job.inputs, job.format()?, self.types.clone()))?;
         if records.len() != self.records {
             let (found, expected) = (records.len(), self.records);
             return Err(Error::Invalid(format!(

@@ -288,3 +288,28 @@ fn commands_get_places_and_keys_get_contents() {
     let names: Vec<&String> = fit.components.inputs.keys().collect();
     assert_eq!(names, ["a.yaml", "data.training"]);
 }
+
+#[test]
+fn an_address_to_fetch_from_counts_as_text() {
+    let text = "
+parameters: {source: https://example.org/digits}
+steps:
+  digits: {fetch: mnist, from: '${params.source}'}
+  table:  {convert: 'https://example.org/a.csv'}
+";
+    let (world, pipeline) = (Fake::default(), read(text, &[]));
+    let statuses = look(&pipeline, &world, &PipelineProgress::default());
+    let Decision::Run(digits) = &statuses[0].decision else { panic!("{}", statuses[0].why) };
+    assert_eq!(digits.components.fields["from"], "https://example.org/digits");
+    assert!(digits.components.inputs.is_empty(), "nothing is at the address itself");
+    // What is read from an address has a content.
+    assert_eq!(*world.asked.borrow(), ["https://example.org/a.csv"]);
+    let elsewhere = read(text, &["source=https://example.com/digits"]);
+    let statuses = look(&elsewhere, &world, &PipelineProgress::default());
+    let Decision::Run(other) = &statuses[0].decision else { panic!("{}", statuses[0].why) };
+    assert_ne!(digits.key, other.key);
+
+    let (world, pipeline) = (Fake::default(), read(text, &["source=raw"]));
+    look(&pipeline, &world, &PipelineProgress::default());
+    assert!(world.asked.borrow().contains(&"raw".to_string()), "a folder counts by its content");
+}
