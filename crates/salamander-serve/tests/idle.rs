@@ -1,5 +1,6 @@
 //! Thousands of connections that ask nothing: others are answered beside them. In a program of its own, because it
-//! takes nearly all file descriptors that there are.
+//! takes nearly all file descriptors that there are: ten thousand connections where the hard limit of open files allows
+//! them, and as many as it allows where it does not, which is printed.
 #![allow(clippy::unwrap_used, reason = "a test that unwraps fails with a line number")]
 
 #[path = "serve/support.rs"]
@@ -8,22 +9,31 @@ mod support;
 
 use std::net::TcpStream;
 
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use salamander_serve::{Batching, ServerOptions};
 use support::{Running, Times, post, registry};
 
-/// Files that this process may have open.
+/// Where the machine allows that many; both ends are in this process.
+const CONNECTIONS: usize = 10_000;
+
+/// Files that this process may have open, after asking for all that it is allowed.
 fn descriptors() -> usize {
-    let limits = std::fs::read_to_string("/proc/self/limits").unwrap_or_default();
-    let line = limits.lines().find(|line| line.starts_with("Max open files")).unwrap_or_default();
-    line.split_whitespace().nth(3).and_then(|soft| soft.parse().ok()).unwrap_or(1024)
+    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
+    // No limit at all is nothing.
+    let current = getrlimit(Resource::Nofile).current;
+    current.map_or(usize::MAX, |current| usize::try_from(current).unwrap_or(usize::MAX))
 }
 
 #[test]
-fn ten_thousand_idle_connections_disturb_nobody() {
+fn idle_connections_in_thousands_disturb_nobody() {
+    let allowed = descriptors();
     let registry = registry(&[("double", &Times::new(2.0))], Batching::default());
     let server = Running::start(registry, ServerOptions::default());
-    // Both ends are in this process.
-    let count = 10_000.min(descriptors().saturating_sub(200) / 2);
+    let count = CONNECTIONS.min(allowed.saturating_sub(200) / 2);
+    if count < CONNECTIONS {
+        println!("{count} connections instead of {CONNECTIONS}: {allowed} files may be open");
+    }
     let idle: Vec<TcpStream> =
         (0..count).map(|_| TcpStream::connect(server.address).expect("taken")).collect();
     println!("{} idle connections", idle.len());

@@ -26,7 +26,7 @@ pub struct Hp {
     /// The rate of a layer by that of the one above it.
     #[hparam(default = 1.0, min = 0.0, max = 1.0)]
     layer_decay: f64,
-    /// Layers, for `layer_decay`.
+    /// Layers of the model, which `layer_decay` counts by.
     #[hparam(default = 12)]
     layers: usize,
     /// Layers that stay as they are, with the embeddings before them.
@@ -66,7 +66,7 @@ impl Trial for BertReviews {
     }
 
     fn pretrained(self, cx: &Context<Hp>) -> Result<Self, BuildError> {
-        Ok(Self { bert: cx.hp.pretrained(self.bert)? })
+        Ok(Self { bert: pretrained(cx, self.bert)? })
     }
 
     fn forward(&self, batch: &ReviewBatch) -> Tensor<2> {
@@ -125,11 +125,29 @@ pub(super) fn classifier(cx: &Context<Hp>, config: &BertConfig, classes: usize) 
     }
 }
 
+/// A classifier with the weights of the folder, which a run begins with.
+pub(super) fn pretrained(
+    cx: &Context<Hp>,
+    bert: BertClassifier,
+) -> Result<BertClassifier, BuildError> {
+    cx.hp.check_layers(config(cx)?.num_hidden_layers)?;
+    let head = if cx.hp.new_head { Head::Fresh } else { Head::IfThere };
+    Ok(bert.load(&cx.hp.bert_type, head)?.0)
+}
+
 /// How a classifier in the field `bert` of a trial is fine-tuned.
 impl Hp {
-    pub(super) fn pretrained(&self, bert: BertClassifier) -> Result<BertClassifier, BuildError> {
-        let head = if self.new_head { Head::Fresh } else { Head::IfThere };
-        Ok(bert.load(&self.bert_type, head)?.0)
+    /// With too many layers every rate would be lower than it says, and nobody would be told. Runs are checked where
+    /// they begin: those that were trained so before can still be used.
+    fn check_layers(&self, there: usize) -> Result<(), BuildError> {
+        if self.layer_decay == 1.0 || self.layers == there {
+            return Ok(());
+        }
+        let said = self.layers;
+        let reason = format!(
+            "layer_decay counts by layers: layers is {said}, and config.json says num_hidden_layers {there}"
+        );
+        Err(reason.into())
     }
 
     pub(super) fn optimizer(&self) -> impl Into<Optimizer> + use<> {

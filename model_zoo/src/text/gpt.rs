@@ -1,11 +1,15 @@
 //! A small GPT on the bytes of texts: each byte is guessed from those before it, and a text can be gone on with.
 
+use std::path::Path;
+
 use burn::tensor::{FloatDType, IndexingUpdateOp};
 use salamander::data::Row;
-use salamander::models::gpt::{Gpt, GptConfig};
+use salamander::models::gpt::{Gpt, GptConfig, Sampling};
 use salamander::ops;
 use salamander::prelude::*;
+use salamander::run::TrainedModel;
 use salamander::train::example::{Batch, DecodeError, Example, ExampleContext, InputSpec, Packed};
+use salamander::train::{build, device, weights};
 
 /// The most bytes of a passage that are read; the last one is only guessed.
 const BYTES: usize = 129;
@@ -116,6 +120,24 @@ impl Output for Guesses {
 #[derive(Module, Debug)]
 pub struct GptBytes {
     gpt: Gpt,
+}
+
+impl GptBytes {
+    /// As a run has left it; its weights are exported into a folder on the way.
+    pub fn trained(run: &TrainedModel, export: &Path) -> Result<Self, Box<dyn std::error::Error>> {
+        let device = device::select("cpu")?.autodiff();
+        let fresh: Self = build(run.experiment(), &device)?;
+        Ok(weights::load(fresh, &run.export(export)?)?)
+    }
+
+    /// A text with bytes after it that are drawn one by one: the same for the same seed. What is no UTF-8 is replaced.
+    pub fn go_on(&self, text: &str, how: Sampling, seed: u64) -> Result<String, String> {
+        let start: Vec<i64> = text.bytes().map(i64::from).collect();
+        let ids = self.gpt.generate(&start, how, &mut Rng::new(seed))?;
+        // There are 256 different ones.
+        let bytes: Vec<u8> = ids.into_iter().map(|id| id as u8).collect();
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
+    }
 }
 
 impl Trial for GptBytes {

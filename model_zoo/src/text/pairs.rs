@@ -7,7 +7,7 @@ use salamander::models::bert::BertClassifier;
 use salamander::prelude::*;
 use salamander::train::example::Example as _;
 
-use super::bert::{ExportedClassifier, Hp, classifier, config};
+use super::bert::{ExportedClassifier, Hp, classifier, config, pretrained};
 use super::{TextPair, TextPairBatch};
 
 /// A classifier of pairs.
@@ -36,7 +36,7 @@ impl Trial for BertPairs {
     }
 
     fn pretrained(self, cx: &Context<Hp>) -> Result<Self, BuildError> {
-        Ok(Self { bert: cx.hp.pretrained(self.bert)? })
+        Ok(Self { bert: pretrained(cx, self.bert)? })
     }
 
     fn forward(&self, batch: &TextPairBatch) -> Tensor<2> {

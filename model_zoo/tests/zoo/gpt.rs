@@ -1,8 +1,11 @@
-//! The GPT learns: a text that repeats itself is soon guessed.
+//! The GPT learns: a text that repeats itself is soon guessed, and gone on with.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use model_zoo::text::gpt::GptBytes;
+use salamander::models::gpt::Sampling;
+use salamander::run::{Overrides, Program, Which};
 use salamander_core::experiment::Experiment;
 use salamander_train::device;
 use salamander_train::trainer::Setup;
@@ -35,4 +38,33 @@ fn the_gpt_learns_a_text_that_repeats_itself() {
     let found = trained.progress.validation.expect("validates").values();
     // The first bytes of a passage can only be guessed; always the most frequent one is right one time in five.
     assert!(found["loss"] < 1.0 && found["accuracy"] > 0.5, "{found:?}");
+}
+
+#[test]
+fn a_trained_gpt_goes_on_with_a_text() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let letters = "abcdefghij".repeat(3);
+    let line = |at: usize| format!("{{\"text\": \"{}\"}}\n", &letters[at % 10..]);
+    let lines: String = (0..64).map(line).collect();
+    std::fs::write(folder.path().join("passages.jsonl"), lines).expect("written");
+    let text = "entrypoint: gpt_bytes\n\
+                data: {training: passages.jsonl, validation: passages.jsonl}\n\
+                hyperparameters: {global_batch_size: 16, learning_rate: 0.01, warmup: 5, width: 32, heads: 2, \
+                layers: 1, dropout: 0.0}\n\
+                reproducibility: {experiment_seed: 1}\nsearcher: {max_length: {batches: 200}}\n";
+    let file = folder.path().join("gpt.yaml");
+    std::fs::write(&file, text).expect("written");
+    let program = Program::enter(model_zoo::models());
+    let draft = program.experiment(&file, &Overrides::default(), folder.path().join("runs"));
+    let finished = draft.expect("a draft").start().expect("starts").wait().expect("trains");
+    let trained = program.load(finished.run.folder(), &Which::Best, "cpu").expect("loads");
+    let gpt = GptBytes::trained(&trained, &folder.path().join("exported")).expect("a GPT");
+
+    let likely = Sampling { temperature: 0.0, top_k: None, count: 12 };
+    let found = gpt.go_on("abcde", likely, 1).expect("goes on");
+    assert_eq!(found, "abcdefghijabcdefg");
+    assert_eq!(gpt.go_on("abcde", likely, 2), Ok(found), "the most likely ones need no luck");
+    let drawn = Sampling { temperature: 2.0, ..likely };
+    assert_eq!(gpt.go_on("cde", drawn, 7), gpt.go_on("cde", drawn, 7), "by the seed alone");
+    assert!(gpt.go_on("", likely, 1).expect_err("nothing to go on with").contains("at least one"));
 }

@@ -117,6 +117,7 @@ fn digits_in_any_batch() {
 fn colours_in_any_batch() {
     check_pictures::<model_zoo::cifar::cnn::Cnn>(5, 3 * 32 * 32);
     check_pictures::<model_zoo::cifar::resnet20::ResNet20>(5, 3 * 32 * 32);
+    check_pictures::<model_zoo::cifar::mobilenet::CifarMobileNet>(3, 3 * 32 * 32);
 }
 
 #[test]

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use salamander_data::generate::Pictures;
 use salamander_data::{Format, Row, Value, sink};
 use serde_json::Value as Json;
 
@@ -12,6 +13,9 @@ use crate::support;
 
 /// Nothing here takes a tenth of it.
 const LONGEST: Duration = Duration::from_secs(600);
+
+/// On a busy machine a run may be over before a kill arrives; then there is another one.
+const TRIES: usize = 5;
 
 struct Workplace {
     folder: tempfile::TempDir,
@@ -43,10 +47,11 @@ impl Workplace {
         last_line(&String::from_utf8_lossy(&ended.stdout))
     }
 
-    /// On three workers, one of which is killed after the first step and another one later.
-    fn under_fire(&self) -> Json {
+    /// On three workers, one of which is killed after the first step and another one later; nothing where nobody was
+    /// missed, because the kills came too late.
+    fn under_fire(&self, out: &str) -> Option<Json> {
         let file = |name: &str| File::create(self.path(name)).expect("a file");
-        let mut command = self.command("fire");
+        let mut command = self.command(out);
         command.args(["--workers", "3"]).stdout(file("out.txt")).stderr(file("err.txt"));
         let mut parent = command.spawn().expect("the program starts");
         let (begun, mut killed, mut due) = (Instant::now(), 0, 1);
@@ -60,7 +65,7 @@ impl Workplace {
                 let _ = parent.wait();
                 panic!("the run hangs\n{}", told());
             }
-            let done = self.steps("fire");
+            let done = self.steps(out);
             if killed < 2
                 && done >= due
                 && let Some(victim) = workers_of(parent.id()).get(killed)
@@ -74,8 +79,8 @@ impl Workplace {
         };
         let told = fs::read_to_string(self.path("err.txt")).unwrap_or_default();
         assert!(status.success(), "{told}");
-        assert!(killed > 0, "the run was over before anybody died");
-        last_line(&fs::read_to_string(self.path("out.txt")).expect("a summary"))
+        let summary = last_line(&fs::read_to_string(self.path("out.txt")).expect("a summary"));
+        (killed > 0 && summary["generations"].as_u64() > Some(1)).then_some(summary)
     }
 
     /// Steps that the only run of a folder has logged.
@@ -86,8 +91,9 @@ impl Workplace {
     }
 
     fn check(&self) {
-        let (alone, fire) = (self.alone(), self.under_fire());
-        assert!(fire["generations"].as_u64() > Some(1), "nobody was missed: {fire}");
+        let alone = self.alone();
+        let fire = (0..TRIES).find_map(|at| self.under_fire(&format!("fire{at}")));
+        let fire = fire.expect("in one of these runs somebody is missed");
         for field in ["weights_hash", "ledger", "steps"] {
             assert!(!alone[field].is_null(), "{field}: {alone}");
             assert_eq!(fire[field], alone[field], "{field}");
@@ -122,7 +128,7 @@ fn bert_has_the_same_bits_under_kills() {
         "entrypoint: bert_pairs\ndata: {training: pairs.csv}\nmicro_batches: 3\n\
          hyperparameters: {bert_type: tiny, global_batch_size: 12, learning_rate: 0.001, new_head: true, \
          dropout: 0.1}\n\
-         reproducibility: {experiment_seed: 1}\nsearcher: {max_length: {batches: 40}}\n",
+         reproducibility: {experiment_seed: 1}\nsearcher: {max_length: {batches: 200}}\n",
     );
     support::tiny_bert(&place.path("tiny"));
     let line = |at: usize| {
@@ -140,7 +146,7 @@ fn the_gpt_has_the_same_bits_under_kills() {
     let place = Workplace::new(
         "entrypoint: gpt_bytes\ndata: {training: passages.jsonl}\nmicro_batches: 3\n\
          hyperparameters: {global_batch_size: 12, learning_rate: 0.01, width: 32, heads: 2, layers: 2, dropout: 0.1}\n\
-         reproducibility: {experiment_seed: 1}\nsearcher: {max_length: {batches: 40}}\n",
+         reproducibility: {experiment_seed: 1}\nsearcher: {max_length: {batches: 200}}\n",
     );
     let line = |at: usize| {
         format!("{{\"text\": \"{}\"}}\n", &"to be or not to be, ".repeat(5)[at % 20..30 + at % 50])
@@ -168,6 +174,21 @@ fn resnet18_has_the_same_bits_under_kills() {
         ];
         out.write(&Row::new(cells)).expect("written");
     }
+    out.finish().expect("finished");
+    place.check();
+}
+
+#[test]
+fn mobilenet_has_the_same_bits_under_kills() {
+    let place = Workplace::new(
+        "entrypoint: cifar_mobilenet_v2\ndata: {training: data_batch_1.bin}\nmicro_batches: 3\n\
+         hyperparameters: {global_batch_size: 6, learning_rate: 0.01}\n\
+         reproducibility: {experiment_seed: 1}\nsearcher: {max_length: {batches: 20}}\n",
+    );
+    let path = place.path("data_batch_1.bin");
+    let mut out = sink::create(&path, Format::Cifar).expect("a file");
+    let world = Pictures::new(1);
+    (0..24).for_each(|record| out.write(&world.draw(record).row()).expect("written"));
     out.finish().expect("finished");
     place.check();
 }

@@ -131,6 +131,21 @@ fn a_tokenizer_that_does_not_fit_is_refused() {
 }
 
 #[test]
+fn rates_by_layer_need_the_models_layers() {
+    let place = Workplace::new();
+    let decay = "hyperparameters.layer_decay=0.9";
+    let said = "layers is 12, and config.json says num_hidden_layers 2";
+    place.refused(&[decay], &["bert_reviews", said]);
+    let pairs = ["entrypoint=bert_pairs", "data.training=pairs.csv", decay];
+    let lines = "a,b,neutral\n".repeat(16);
+    fs::write(place.path("pairs.csv"), format!("premise,hypothesis,label\n{lines}"))
+        .expect("written");
+    place.refused(&pairs, &["bert_pairs", said]);
+    place.train(&[decay, "hyperparameters.layers=2"]).expect("it has two");
+    place.train(&["hyperparameters.layers=7"]).expect("nothing counts by layers");
+}
+
+#[test]
 fn empty_texts_are_special_tokens_and_long_ones_are_cut() {
     let place = Workplace::new();
     let run = place.train(&[]).expect("trains");

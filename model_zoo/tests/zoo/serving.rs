@@ -29,8 +29,15 @@ struct Serving {
 
 impl Serving {
     fn start(args: &[&str]) -> Self {
+        Self::logging(args, Stdio::inherit())
+    }
+
+    /// With what it says of itself in a place of its own.
+    fn logging(args: &[&str], log: Stdio) -> Self {
         let mut command = program();
         command.arg("serve").args(args).args(["--http", "127.0.0.1:0"]);
+        // Who runs the tests may want other logs.
+        command.env_remove("SALAMANDER_LOG").env_remove("SALAMANDER_LOG_FORMAT").stderr(log);
         let mut child = command.stdout(Stdio::piped()).spawn().expect("the program starts");
         let lines = BufReader::new(child.stdout.take().expect("its output")).lines();
         let address = lines
@@ -201,6 +208,64 @@ fn a_killed_batch_client_goes_on_where_it_was() {
         assert_eq!((&line["record"], &bits(&line["scores"])), (&json!(record), expected));
     }
     assert!(!partial.exists());
+}
+
+/// The scores of a CSV file's records, each in a column of its own.
+fn scores_in_csv(path: &Path) -> Vec<Vec<u32>> {
+    let text = std::fs::read_to_string(path).expect("written");
+    let mut lines = text.lines();
+    let header: Vec<&str> = lines.next().expect("a header").split(',').collect();
+    let score = |(name, cell): (&&str, &str)| {
+        let number = || cell.parse::<f32>().expect("a number").to_bits();
+        name.starts_with("scores_").then(number)
+    };
+    lines.map(|line| header.iter().zip(line.split(',')).filter_map(score).collect()).collect()
+}
+
+/// The same of a Parquet file.
+fn scores_in_parquet(path: &Path, classes: usize) -> Vec<Vec<u32>> {
+    let file = open(&[path.to_path_buf()], None).expect("opened");
+    let data = Dataset::new(file.into()).expect("a dataset");
+    let mut scores = Vec::new();
+    data.read(&(0..data.len()).collect::<Vec<_>>(), &mut |at, row| {
+        assert_eq!(row.ints("record")?, [at as i64]);
+        let mut own = Vec::new();
+        for class in 0..classes {
+            own.push(row.floats(&format!("scores_{class}"))?[0].to_bits());
+        }
+        scores.push(own);
+        Ok(())
+    })
+    .expect("read");
+    scores
+}
+
+/// The batch client writes tables with the values of its lines of JSON; the server logs who asked.
+#[test]
+fn answers_are_tables_too() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (run, expected) = trained("mlp.yaml", folder.path());
+    let log = folder.path().join("log.txt");
+    let file = std::fs::File::create(&log).expect("a file");
+    let named = format!("digits={}", run.display());
+    let serving = Serving::logging(&[&named, "--access-log"], file.into());
+    let infer = |name: &str| {
+        let (mut infer, out) = (program(), folder.path().join(name));
+        let url = format!("http://{}", serving.address);
+        infer.args(["infer", &url, "--model", "digits", "--data", "data/mnist-valid.recordio"]);
+        ok(infer.arg("--out").arg(&out));
+        out
+    };
+    let text = std::fs::read_to_string(infer("answers.jsonl")).expect("written");
+    let line = |line: &str| bits(&serde_json::from_str::<Json>(line).expect("JSON")["scores"]);
+    assert!(text.lines().map(line).eq(expected.iter().cloned()), "lines say what predict says");
+    assert_eq!(scores_in_csv(&infer("answers.csv")), expected);
+    assert_eq!(scores_in_parquet(&infer("answers.parquet"), 10), expected);
+
+    // A line is written before its request is answered.
+    let log = std::fs::read_to_string(log).expect("a log");
+    let told = |line: &str| line.contains("answered") && line.contains("/v2/models/digits/infer");
+    assert!(log.lines().any(told), "{log}");
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! The thread that owns a version of a model: it computes as soon as something waits, all that fits together.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::AtomicU64;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -216,7 +217,7 @@ fn compute(model: &mut dyn Model, batch: Vec<InferenceJob>, statistics: &Statist
         inputs.push(input);
     }
     let rows = askers.iter().map(|asker| asker.rows).sum();
-    let computed = model.infer(inputs);
+    let computed = infer(model, inputs);
     let took = begin.elapsed();
     statistics.executed(rows, took);
     match computed {
@@ -224,7 +225,7 @@ fn compute(model: &mut dyn Model, batch: Vec<InferenceJob>, statistics: &Statist
         // Each alone: a bad one must not spoil the others.
         Err(Failed { batch, .. }) if batch.len() == askers.len() && batch.len() > 1 => {
             for (input, asker) in batch.into_iter().zip(askers) {
-                match model.infer(vec![input]) {
+                match infer(model, vec![input]) {
                     Ok(outputs) => give(&outputs, vec![asker], took),
                     Err(failed) => asker.fail(refusal(failed)),
                 }
@@ -235,6 +236,15 @@ fn compute(model: &mut dyn Model, batch: Vec<InferenceJob>, statistics: &Statist
             askers.into_iter().for_each(|asker| asker.fail(refusal.clone()));
         }
     }
+}
+
+/// Asks the model. A panic is the failure of those who asked, whose records it took along: the thread goes on, because
+/// without it requests would wait for ever before a queue that takes them.
+fn infer(model: &mut dyn Model, batch: Vec<Decoded>) -> Result<Vec<Tensor>, Failed> {
+    catch_unwind(AssertUnwindSafe(|| model.infer(batch))).unwrap_or_else(|_| {
+        let reason = "the model panicked".to_string();
+        Err(Failed { reason, mistake: false, batch: Vec::new() })
+    })
 }
 
 /// Who waits for an answer.

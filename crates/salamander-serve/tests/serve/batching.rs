@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::support::{Running, Times, post, registry};
+use crate::support::{PANICS, Running, Times, post, registry};
 use salamander_serve::{
     Batching, DataType, InferRequest, Input, Refusal, Registry, ServerOptions, Tensor, Values,
 };
@@ -129,6 +129,28 @@ fn a_bad_request_does_not_spoil_those_beside_it() {
     assert_eq!(answers[1], Ok((vec![2.0], vec![1])));
     assert_eq!(answers[2], Err(Refusal::Invalid("13 brings bad luck".to_string())));
     assert_eq!(answers[3], Ok((vec![6.0], vec![1])));
+}
+
+#[test]
+fn a_panic_answers_those_who_asked_and_the_model_goes_on() {
+    let (runtime, model) = (runtime(), Times::new(2.0));
+    let registry = registry(&[("m", &model)], Batching { rows: 2, ..Batching::default() });
+    let requests = [1.0, PANICS, 3.0].map(|x| request("m", vec![x])).into();
+    let tasks = held(&runtime, &registry, &model, requests);
+    model.gate.open();
+    let answers: Vec<_> = tasks.into_iter().map(|task| runtime.block_on(task).unwrap()).collect();
+    let panicked = Err(Refusal::Failed("the model panicked".to_string()));
+    assert_eq!(answers[1], panicked, "it was computed with the one that panicked");
+    assert_eq!(answers[2], panicked);
+    assert_eq!(answers[3], Ok((vec![6.0], vec![1])));
+    // Where each of a batch is tried alone, too.
+    let requests = [13.0, PANICS].map(|x| request("m", vec![x])).into();
+    let tasks = held(&runtime, &registry, &model, requests);
+    model.gate.open();
+    let answers: Vec<_> = tasks.into_iter().map(|task| runtime.block_on(task).unwrap()).collect();
+    assert_eq!(answers[1], Err(Refusal::Invalid("13 brings bad luck".to_string())));
+    assert_eq!(answers[2], panicked);
+    assert_eq!(runtime.block_on(ask(&registry, request("m", vec![4.0]))), Ok((vec![8.0], vec![1])));
 }
 
 #[test]

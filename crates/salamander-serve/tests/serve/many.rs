@@ -24,23 +24,53 @@ fn requests() -> u64 {
     said.map_or(6_000, |said| said.parse().expect("a number"))
 }
 
-/// A request: its records follow from its number, so that an answer tells whose it is.
+/// A request: its records follow from its number, so that an answer tells whose it is. Model, size and encoding are
+/// drawn by the number too, so that no client keeps any of them.
 #[derive(Clone, Copy)]
 struct Asked(u64);
 
 impl Asked {
+    /// One of so many, drawn for each aspect apart (SplitMix64: <https://doi.org/10.1145/2660193.2660195>).
+    fn draw(self, aspect: u64, choices: u64) -> u64 {
+        let mixed = (self.0 * 8 + aspect).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (mixed ^ (mixed >> 31)) % choices
+    }
+
+    fn which(self) -> usize {
+        self.draw(0, MODELS.len() as u64) as usize
+    }
+
     fn model(self) -> &'static str {
-        MODELS[(self.0 % 3) as usize]
+        MODELS[self.which()]
+    }
+
+    fn is_json(self) -> bool {
+        self.draw(1, 2) == 0
+    }
+
+    fn is_given_up(self) -> bool {
+        self.draw(2, 11) == 0
+    }
+
+    /// Of those that are given up: only after the first bytes of an answer.
+    fn has_begun(self) -> bool {
+        self.draw(3, 2) == 0
+    }
+
+    fn is_read_slowly(self) -> bool {
+        self.draw(4, 17) == 0
     }
 
     fn values(self) -> Vec<f32> {
-        let rows = 1 + (self.0 * 7) % 64;
+        let rows = 1 + self.draw(5, 64);
         // Whole numbers below 2^24 are exact; 13 is none of them.
         (0..rows).map(|row| (100 + (self.0 * 64 + row) % 5_000_000) as f32).collect()
     }
 
     fn expected(self) -> Vec<f32> {
-        let factor = (self.0 % 3 + 1) as f32;
+        let factor = (self.which() + 1) as f32;
         self.values().iter().map(|x| x * factor).collect()
     }
 
@@ -49,7 +79,7 @@ impl Asked {
         let (values, model) = (self.values(), self.model());
         let shape = [values.len(), 1];
         let outputs = json!([{"name": "y"}]);
-        let (head, body) = if self.0.is_multiple_of(2) {
+        let (head, body) = if self.is_json() {
             let input = json!({"name": "x", "shape": shape, "datatype": "FP32", "data": values});
             let body = json!({"id": self.0.to_string(), "inputs": [input], "outputs": outputs});
             (String::new(), body.to_string().into_bytes())
@@ -112,9 +142,9 @@ fn http_client(address: SocketAddr, numbers: impl Iterator<Item = u64>, became: 
     for number in numbers {
         let asked = Asked(number);
         stream.write_all(&asked.http()).expect("sent");
-        if number % 11 == 0 {
-            // Given up: the connection with it, now or after the first bytes of an answer.
-            if number % 2 == 0 {
+        if asked.is_given_up() {
+            // The connection with it.
+            if asked.has_begun() {
                 let _ = stream.read(&mut [0; 9]);
             }
             stream = connect();
@@ -122,9 +152,9 @@ fn http_client(address: SocketAddr, numbers: impl Iterator<Item = u64>, became: 
             continue;
         }
         let from = stream.try_clone().unwrap();
-        let answer = match number % 17 {
-            0 => read_answer(&mut BufReader::with_capacity(16, SlowReader(from))),
-            _ => read_answer(&mut BufReader::new(from)),
+        let answer = match asked.is_read_slowly() {
+            true => read_answer(&mut BufReader::with_capacity(16, SlowReader(from))),
+            false => read_answer(&mut BufReader::new(from)),
         };
         match answer.status {
             200 => {
@@ -161,13 +191,13 @@ fn grpc_client(address: SocketAddr, numbers: impl Iterator<Item = u64>, became: 
                 ..ModelInferRequest::default()
             };
             let asking = client.model_infer(request);
-            let answer = match number % 11 {
-                0 => tokio::select! {
+            let answer = match asked.is_given_up() {
+                true => tokio::select! {
                     biased;
                     answer = asking => Some(answer),
                     () = tokio::task::yield_now() => None,
                 },
-                _ => Some(asking.await),
+                false => Some(asking.await),
             };
             match answer {
                 None => {

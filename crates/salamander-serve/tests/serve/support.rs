@@ -45,6 +45,9 @@ impl Gate {
     }
 }
 
+/// A record that makes [`Times`] panic.
+pub(crate) const PANICS: f32 = -666.0;
+
 /// Gives `factor * x` for each record; 13 is more than it can take.
 pub(crate) struct Times {
     pub(crate) factor: f32,
@@ -95,6 +98,7 @@ impl Model for TimesModel {
         if all.contains(&13.0) {
             return Err(Failed { reason: "13 brings bad luck".into(), mistake: true, batch });
         }
+        assert!(!all.contains(&PANICS), "a model that a test made panic");
         let rows = all.len() as i64;
         let products = Values::Floats(all.iter().map(|x| x * self.0).collect());
         let sizes = Values::Ints(vec![rows; all.len()]);
