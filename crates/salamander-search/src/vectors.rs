@@ -164,6 +164,34 @@ fn a_population_replaces_its_worst_and_all_go_to_the_end() {
 }
 
 #[test]
+fn an_invalid_copy_of_a_population_is_replaced_up_to_the_next_meeting() {
+    use crate::{Ending, Instruction, SearchEvent, TrialId};
+    let text = "searcher: {metric: loss, name: pbt, max_trials: 4, max_time: 12, interval: 4}\n\
+                hyperparameters: {x: {uniform: [0, 1]}}\n";
+    let file = SearchFile::parse(text, &[]).expect("valid");
+    let mut search = file.search(1).expect("a search");
+    search.begin();
+    let measure = |search: &mut crate::Search, trial: u64, length| {
+        let trial = TrialId(trial);
+        search.step(SearchEvent::Report { trial, length, metric: trial.0 as f64 })
+    };
+    let met: Vec<_> = (1..=4).flat_map(|trial| measure(&mut search, trial, 4)).collect();
+    let is_copy = |action: &crate::TrialAction| {
+        action.trial == TrialId(4) && matches!(action.what, Instruction::Copy { until: 8, .. })
+    };
+    assert!(met.iter().any(is_copy), "{met:?}");
+    // The model refuses what the copy drew; another takes its place and trains as far as the others.
+    let ended = SearchEvent::Ended { trial: TrialId(4), how: Ending::Invalid };
+    let replaced = search.step(ended);
+    let made: Vec<_> = replaced.iter().map(|action| (action.trial, &action.what)).collect();
+    assert_eq!(made, [(TrialId(5), &Instruction::Create { until: 8 })]);
+    for length in [8, 12] {
+        [1, 2, 3, 5].into_iter().for_each(|trial| drop(measure(&mut search, trial, length)));
+    }
+    assert!(search.is_over(), "{:?}", search.trials());
+}
+
+#[test]
 fn progressive_halving_goes_no_further_than_the_order_changes() {
     let searcher =
         "name: pasha, max_trials: 64, max_time: 64, divisor: 2, max_concurrent_trials: 4";
