@@ -113,6 +113,40 @@ fn invalid_hyperparameters_are_replaced_and_not_counted() {
 }
 
 #[test]
+fn a_grid_with_an_invalid_point_ends_in_every_scheduler() {
+    for scheduler in [
+        "max_length: {batches: 4}",
+        "scheduler: async_halving, num_rungs: 3, divisor: 2, max_time: 4",
+        "scheduler: async_halving, num_rungs: 3, divisor: 2, max_time: 4, form: promotion",
+        "scheduler: adaptive_asha, divisor: 2, max_time: 4",
+        "scheduler: adaptive_asha, divisor: 2, max_time: 4, form: promotion",
+        "scheduler: pasha, divisor: 2, max_time: 4",
+        "scheduler: median, max_time: 4, interval: 1",
+    ] {
+        for (concurrent, refused) in
+            [1, 2, 16].into_iter().flat_map(|c| (0..6).map(move |r| (c, r)))
+        {
+            let text = format!(
+                "searcher: {{metric: loss, name: grid, max_concurrent_trials: {concurrent}, {scheduler}}}\n\
+                 hyperparameters: {{x: {{choice: [1, 2, 3, 4, 5, 6]}}}}"
+            );
+            let file = SearchFile::parse(&text, &[]).unwrap_or_else(|error| panic!("{error}"));
+            let mut search = file.search(1).unwrap_or_else(|error| panic!("{error}"));
+            let curve = |point| match point == refused {
+                true => "\"invalid\"\n".to_string(),
+                false => format!("{}\n", (point * 5) % 6),
+            };
+            let curves: String = (0..6).map(curve).collect();
+            let curves = KnownCurve::read(&curves).expect("curves");
+            replay(&mut search, &curves).unwrap_or_else(|error| panic!("{text}: {error}"));
+            assert!(search.is_over() && !search.has_failed(), "{text}, {refused} is refused");
+            let is_over = |trial: &crate::Trial| trial.state.is_over();
+            assert!(search.trials().iter().all(is_over), "{text}, {refused} is refused");
+        }
+    }
+}
+
+#[test]
 fn promotion_waits_until_it_is_among_the_best() {
     let searcher = format!("{HALVING}, max_trials: 8, max_concurrent_trials: 8, form: promotion");
     let ends = replayed(&searcher, "8\n7\n6\n5\n4\n3\n2\n1\n");
