@@ -305,6 +305,22 @@ fn what_makes_no_sense_is_refused_with_a_sentence() {
         "name: async_halving, max_trials: 4, divisor: 1",
         "line 1: searcher.divisor: must be above 1",
     );
+    check(
+        "name: random, max_trials: 1000001",
+        "line 1: searcher.max_trials: a search has at most 1000000 trials",
+    );
+    check(
+        "name: async_halving, max_trials: 4, num_rungs: 65",
+        "line 1: searcher.num_rungs: a bracket has at most 64 rungs",
+    );
+    check(
+        "name: pasha, max_trials: 4, max_rungs: 4000000000",
+        "line 1: searcher.max_rungs: a bracket has at most 64 rungs",
+    );
+    check(
+        "name: adaptive_asha, max_trials: 4, bracket_rungs: [2, 65]",
+        "line 1: searcher.bracket_rungs: a bracket has at most 64 rungs",
+    );
     check("name: grid", "line 2: hyperparameters.x: a grid needs a \"count\" of the values to try");
     check(
         "name: randon",
