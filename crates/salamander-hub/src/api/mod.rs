@@ -39,6 +39,8 @@ pub use upkeep::{Lineage, SourceCheckpoint, Webhooks};
 
 /// The largest body of a request: experiment files are far smaller.
 const BODY: usize = 2 << 20;
+/// The largest file that another machine sends as a whole, and some more.
+const FILE: usize = 17 << 20;
 /// Streams of events at a time; more are told to come back later.
 const STREAMS: usize = 512;
 
@@ -94,7 +96,10 @@ pub fn router(api: &Api) -> Router {
         .route("/api/v1/cluster", get(live::cluster))
         .route("/api/v1/experiments/{id}/usage", get(upkeep::usage).put(upkeep::allow))
         .route("/api/v1/remote-runs", post(remote::begin))
-        .route("/api/v1/remote-runs/{uid}/files", put(remote::write))
+        .route(
+            "/api/v1/remote-runs/{uid}/files",
+            put(remote::write).layer(DefaultBodyLimit::max(FILE)),
+        )
         .route("/api/v1/remote-runs/{uid}/alive", post(remote::hear))
         .route("/api/v1/webhooks", get(upkeep::webhooks).post(upkeep::add_webhook))
         .route("/api/v1/webhooks/{id}", delete(upkeep::remove_webhook))
