@@ -122,9 +122,9 @@ pub(super) async fn check(
             )),
         },
     };
-    let reads = matches!(*request.method(), Method::GET | Method::HEAD);
+    let looks = only_looks(request.method(), request.uri().path());
     match user {
-        Ok(user) if !reads && user.role < UserRole::Editor => {
+        Ok(user) if !looks && user.role < UserRole::Editor => {
             let reason = format!("{} may look, and change nothing", user.name);
             Error::Forbidden(reason).into_response()
         }
@@ -133,6 +133,26 @@ pub(super) async fn check(
             next.run(request).await
         }
         Err(error) => error.into_response(),
+    }
+}
+
+/// Searches of MLflow's clients, which come as POST.
+const SEARCHES: [&str; 5] = [
+    "experiments/search",
+    "experiments/search-datasets",
+    "runs/search",
+    "logged-models/search",
+    "registered-models/get-latest-versions",
+];
+
+/// Whether a request changes nothing. Whole paths are compared: what is written in another way changes something.
+fn only_looks(method: &Method, path: &str) -> bool {
+    let is_search =
+        |prefix: &str| path.strip_prefix(prefix).is_some_and(|call| SEARCHES.contains(&call));
+    match *method {
+        Method::GET | Method::HEAD => true,
+        Method::POST => is_search("/api/2.0/mlflow/") || is_search("/ajax-api/2.0/mlflow/"),
+        _ => false,
     }
 }
 
@@ -164,6 +184,27 @@ mod tests {
     use super::*;
 
     const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+
+    #[test]
+    fn only_searches_look_among_what_is_posted() {
+        let check = |method: Method, path: &str, expected: bool| {
+            assert_eq!(only_looks(&method, path), expected, "{method} {path}");
+        };
+        check(Method::GET, "/api/v1/runs", true);
+        check(Method::POST, "/api/2.0/mlflow/runs/search", true);
+        check(Method::POST, "/ajax-api/2.0/mlflow/experiments/search", true);
+        check(Method::PUT, "/api/2.0/mlflow/runs/search", false);
+        for path in [
+            "/api/2.0/mlflow/runs/search/",
+            "/api/2.0/mlflow//runs/search",
+            "/api/2.0/mlflow/runs/create",
+            "/api/2.0/mlflow/runs/create/../search",
+            "/api/v1/runs/search",
+            "runs/search",
+        ] {
+            check(Method::POST, path, false);
+        }
+    }
 
     #[test]
     fn who_guesses_tokens_is_slowed_and_whoever_is_in_stays_in() {
