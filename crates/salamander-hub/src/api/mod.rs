@@ -21,6 +21,7 @@ mod reply;
 mod upkeep;
 mod write;
 
+use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
 use axum::Router;
@@ -56,13 +57,17 @@ pub struct Api {
     /// Slots of this machine; none: nothing is started here.
     pub slots: Option<u32>,
     streams: Arc<Semaphore>,
+    /// A number of its own, so that no answer is mistaken for that of a hub that was here before.
+    life: u64,
 }
 
 impl Api {
     /// For a hub.
     pub fn new(hub: Hub, guard: Guard, programs: Arc<Programs>) -> Self {
         let streams = Arc::new(Semaphore::new(STREAMS));
-        Self { hub, guard: Arc::new(guard), programs, slots: None, streams }
+        // The keys of such a state are random.
+        let life = RandomState::new().hash_one(std::process::id());
+        Self { hub, guard: Arc::new(guard), programs, slots: None, streams, life }
     }
 
     /// For a hub that starts experiments in so many slots.

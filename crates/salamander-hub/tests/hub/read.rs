@@ -153,13 +153,8 @@ fn strangers_and_nonsense_are_refused() {
     let runs = tempfile::tempdir().expect("a folder");
     write_run(runs.path(), "a", 10);
     let serving = Serving::start(runs.path(), Access::Open);
-    let ask = |request: &str| {
-        let mut stream = TcpStream::connect(serving.address).expect("connected");
-        stream.write_all(request.as_bytes()).expect("sent");
-        let mut answer = String::new();
-        let _ = stream.read_to_string(&mut answer);
-        answer.lines().next().unwrap_or_default().to_string()
-    };
+    let ask =
+        |request: &str| send(&serving, request).lines().next().unwrap_or_default().to_string();
     let get = |path: &str, host: &str| {
         ask(&format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n"))
     };
@@ -174,11 +169,47 @@ fn strangers_and_nonsense_are_refused() {
     assert!(get("/api/v1/runs?cursor=zzz", "localhost").contains("400"));
     assert!(get("/api/v1/runs/9.1", "localhost").contains("404"));
     assert!(get("/nowhere", "localhost").contains("404"));
-    let tag = serving.hub.store().change();
-    let again = format!(
-        "GET /api/v1/runs HTTP/1.1\r\nHost: localhost\r\nIf-None-Match: \"{tag}\"\r\nConnection: close\r\n\r\n"
-    );
-    assert!(ask(&again).contains("304"));
+    let tag = tag_of_runs(&serving);
+    assert!(ask(&runs_unless(&tag)).contains("304"));
+    assert!(ask(&runs_unless("\"1\"")).contains("200"));
+}
+
+#[test]
+fn what_one_hub_has_answered_is_nothing_to_another() {
+    let runs = tempfile::tempdir().expect("a folder");
+    write_run(runs.path(), "a", 10);
+    let first = Serving::start(runs.path(), Access::Open);
+    let tag = tag_of_runs(&first);
+    assert!(send(&first, &runs_unless(&tag)).starts_with("HTTP/1.1 304"));
+    drop(first);
+    // On the same address, and perhaps with as many changes.
+    let second = Serving::start(runs.path(), Access::Open);
+    assert!(send(&second, &runs_unless(&tag)).starts_with("HTTP/1.1 200"));
+    assert_ne!(tag_of_runs(&second), tag);
+}
+
+/// A request as it stands, and its answer.
+fn send(serving: &Serving, request: &str) -> String {
+    let mut stream = TcpStream::connect(serving.address).expect("connected");
+    stream.write_all(request.as_bytes()).expect("sent");
+    let mut answer = String::new();
+    let _ = stream.read_to_string(&mut answer);
+    answer
+}
+
+/// Asks for all runs, unless they are those of this tag.
+fn runs_unless(tag: &str) -> String {
+    format!(
+        "GET /api/v1/runs HTTP/1.1\r\nHost: localhost\r\nIf-None-Match: {tag}\r\nConnection: close\r\n\r\n"
+    )
+}
+
+/// The tag of the list of runs.
+fn tag_of_runs(serving: &Serving) -> String {
+    let answer = send(serving, &runs_unless("\"nothing\""));
+    let mut headers = answer.lines().filter_map(|line| line.split_once(": "));
+    let tag = headers.find(|(name, _)| name.eq_ignore_ascii_case("etag"));
+    tag.expect("a tag").1.trim().to_string()
 }
 
 #[test]
