@@ -246,7 +246,10 @@ fn token(place: &StorePlaceArgs, user: &str, role: &str, days: Option<u32>) -> R
     let store = store(place)?;
     store.set_user(user, role, now())?;
     let expires = days.map(|days| now() + i64::from(days) * 86_400_000);
-    outln!("{}", store.new_token(user, now(), expires)?)?;
+    let token = store.new_token(user, now(), expires)?;
+    let done = json!({"do": "make_token", "name": user, "role": role, "expires": expires});
+    store.note_done("", now(), &done)?;
+    outln!("{token}")?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -284,7 +287,9 @@ fn users(place: &StorePlaceArgs, json: bool) -> Result<ExitCode> {
 }
 
 fn remove_user(place: &StorePlaceArgs, user: &str, json: bool) -> Result<ExitCode> {
-    known_store(place)?.remove_user(user)?;
+    let store = known_store(place)?;
+    store.remove_user(user)?;
+    store.note_done("", now(), &json!({"do": "remove_user", "name": user}))?;
     match json {
         true => outln!("{}", json!({"user": user, "state": "removed"}))?,
         false => outln!("{user} is removed, with all tokens")?,

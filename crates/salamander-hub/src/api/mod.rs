@@ -4,11 +4,12 @@
 //! - [`router`]: all routes, to which others may add theirs; `reply`: errors, ETags, parameters
 //! - `openapi`: the API's own description; `figures`: for Prometheus; `files`: of checkpoints
 //! - `read`: everything that is looked at, `look`: what such routes have in common; `events`: what is followed
-//! - `write`: what is changed; `access`: by whom, `attempts`: who only guesses
+//! - `write`: what is changed; `access`: by whom, `attempts`: who only guesses, `audit`: who did what
 //! - `upkeep`: what goes, budgets, webhooks; `remote`: runs of other machines; `live`: what is being done right now
 
 mod access;
 mod attempts;
+mod audit;
 mod events;
 mod figures;
 mod files;
@@ -129,6 +130,7 @@ pub fn router(api: &Api) -> Router {
         .route("/api/v1/models/{name}/versions/{version}", delete(write::delete_version))
         .route("/api/v1/models/{name}/aliases", post(write::alias))
         .route("/api/v1/tokens", post(write::create_token))
+        .route("/api/v1/audit", get(audit::audit))
         .route("/api/v1/events", get(events::follow))
         .route("/metrics", get(figures::figures))
         .with_state(api.clone());

@@ -69,6 +69,15 @@ const LOGS: &[Parameter] = &[
     ("limit", "integer", "How many lines, 100 unless told otherwise."),
 ];
 
+const AUDIT: &[Parameter] = &[
+    ("limit", "integer", "Rows of an answer, 100 unless told otherwise, 1000 at most."),
+    (
+        "before",
+        "integer",
+        "Only what came before the row of this number: the `next` of the answer before.",
+    ),
+];
+
 const PART: &[Parameter] = &[
     ("path", "string", "The file, below the run's folder."),
     ("stamp", "string", "Which file of this name it is: another one begins anew."),
@@ -193,6 +202,10 @@ const ROUTES: &[Route] = &[
     },
     post("/api/v1/models/{name}/aliases", "Names a version.", "Alias", "Anything"),
     post("/api/v1/tokens", "Makes a user's token; for admins.", "NewToken", "Anything"),
+    Route {
+        query: &[AUDIT],
+        ..get("/api/v1/audit", "Who did what, the newest first; for admins.", "Anything")
+    },
 ];
 
 /// The document.

@@ -277,3 +277,34 @@ fn a_viewer_searches_and_logs_nothing() {
         assert!(matches!(refused, Err(Error::Forbidden(_))), "{call}: {refused:?}");
     }
 }
+
+#[test]
+fn admins_see_who_did_what_and_others_do_not() {
+    let runs = tempfile::tempdir().expect("a folder");
+    write_run(runs.path(), "a", 10);
+    let serving = Serving::start(runs.path(), Access::Tokens);
+    let store = serving.hub.store();
+    let client = |name: &str, role| {
+        store.set_user(name, role, now()).expect("made");
+        serving.client_with(Some(store.new_token(name, now(), None).expect("made")))
+    };
+    let editor = client("editor", UserRole::Editor);
+    let admin = client("admin", UserRole::Admin);
+    editor.change(ExperimentId(1), &json!({"add_labels": ["x"]})).expect("changed");
+    let new = json!({"user": "ada", "role": "viewer"});
+    admin.post::<serde_json::Value>("api/v1/tokens", &new).expect("made");
+    let refused = editor.get::<serde_json::Value>("api/v1/audit", &json!({}));
+    assert!(matches!(refused, Err(Error::Forbidden(_))), "{refused:?}");
+    let asked = |query: serde_json::Value| {
+        admin.get::<serde_json::Value>("api/v1/audit", &query).expect("told")
+    };
+    let newest = asked(json!({"limit": 1}));
+    assert_eq!(newest["items"][0]["user"], "admin");
+    assert_eq!(newest["items"][0]["operation"]["do"], "make_token");
+    assert_eq!(newest["items"][0]["operation"]["name"], "ada");
+    let before = asked(json!({"before": newest["next"]}));
+    let label = &before["items"][0];
+    assert_eq!((&label["user"], &label["operation"]["do"]), (&json!("editor"), &json!("label")));
+    assert_eq!(label["operation"]["add"], json!(["x"]));
+    assert!(!before.to_string().contains("slm_"), "no token is kept");
+}
