@@ -45,6 +45,7 @@ const SORT: &[Parameter] = &[("sort", "string", "A field; `-` in front: the larg
 const OF_RUNS: &[Parameter] = &[
     ("sort", "string", "A field, `metric:NAME` or `hparam:a.b`; `-` in front: the largest first."),
     ("experiment", "integer", "Only trials of this experiment."),
+    ("ids", "string", "Only these runs, with commas between."),
     ("metrics", "string", "Metrics whose last values are wanted, with commas between; `*`: all."),
 ];
 const CURVES: &[Parameter] = &[
@@ -170,6 +171,11 @@ const ROUTES: &[Route] = &[
         ..get("/api/v1/webhooks/{id}", "Removes an address; for admins.", "Anything")
     },
     get("/api/v1/runs/{id}/summary", "What it wrote at its end.", "Anything"),
+    get(
+        "/api/v1/runs/{id}/report",
+        "How good a classifier is, by class; null without one.",
+        "Anything",
+    ),
     get("/api/v1/runs/{id}/metrics", "Its metrics, without their curves.", "List"),
     Route { query: &[CURVES], ..get("/api/v1/runs/{id}/curves", "Its curves.", "Anything") },
     Route {

@@ -1,7 +1,7 @@
 // Curves on a canvas: thousands of them, exact to the pixel. What is drawn can be zoomed down to the single point.
 
 import { button, check, fileName, h, save } from "./dom.js";
-import { number } from "./format.js";
+import { csvCell, number } from "./format.js";
 import { logTicks, nearest, reduce, smooth, ticks } from "./curve.js";
 
 const COLORS = ["#3d7bd9", "#e0792b", "#2f9e63", "#c94f5d", "#8a63c9", "#8c6a4f", "#c95fae", "#6f7780", "#a89a1f", "#2aa5b8"];
@@ -330,9 +330,8 @@ export class Chart {
   }
 
   saveCsv() {
-    const quote = (text) => `"${String(text).replaceAll('"', '""')}"`;
-    const lines = [`curve,${quote(this.options.xLabel ?? "x")},${quote(this.title)}`];
-    for (const line of this.series) line.xs.forEach((x, at) => lines.push(`${quote(line.name)},${x},${line.ys[at] ?? "NaN"}`));
+    const lines = [["curve", this.options.xLabel ?? "x", this.title].map(csvCell).join(",")];
+    for (const line of this.series) line.xs.forEach((x, at) => lines.push(`${csvCell(line.name)},${x},${line.ys[at] ?? "NaN"}`));
     save(fileName(this.title, ".csv"), new Blob([lines.join("\n") + "\n"], { type: "text/csv" }));
   }
 

@@ -5,7 +5,7 @@ import { band, interpolate, logTicks, nearest, rankCorrelation, reduce, smooth, 
 import { byMetric } from "../../src/page/curves.js";
 import { diffLines, nearChanges } from "../../src/page/diff.js";
 import { parse } from "../../src/page/filter.js";
-import { duration, flat, number, plain } from "../../src/page/format.js";
+import { csvCell, duration, flat, number, plain } from "../../src/page/format.js";
 import { eventsOf, goodput, stretchesOf } from "../../src/page/run_events.js";
 import { sortBy } from "../../src/page/table.js";
 import { bins, importance, rungsOf } from "../../src/page/trials.js";
@@ -36,6 +36,10 @@ for (let round = 0; round < 50; round += 1) {
 }
 // Outside of what is in sight only the neighbours are kept.
 assert.deepEqual(reduce([0, 1, 2, 3, 4, 5, 6, 7, 8, 9], [0, 1, 2, 3, 4, 5, 6, 7, 8, 9], (x) => (x - 4) * 100, 100).filter((at) => at !== null), [3, 4, 5, 6]);
+
+// A name is no formula, a number is a number.
+assert.deepEqual(["=1+1", "-x", "@a", "a", 'say "a", b', -1.5, null, ["a", "b"]].map(csvCell),
+  ["'=1+1", "'-x", "'@a", "a", '"say ""a"", b"', "-1.5", "", "a b"]);
 
 assert.deepEqual(smooth([1, 1, null, 1], 0.9).map((y) => (y === null ? y : Number(y.toFixed(9)))), [1, 1, null, 1]);
 assert.deepEqual(ticks(0, 1, 5), [0, 0.2, 0.4, 0.6, 0.8, 1]);
