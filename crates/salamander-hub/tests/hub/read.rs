@@ -6,6 +6,7 @@ use std::net::TcpStream;
 
 use salamander_hub::api::Access;
 use salamander_hub::ingest::Ingester;
+use salamander_hub::remote::RemoteRun;
 use salamander_hub::store::logs::LogQuery;
 use salamander_hub::store::page::ListQuery;
 use salamander_hub::store::users::UserRole;
@@ -231,6 +232,38 @@ fn figures_are_open_metrics() {
     for name in ["salamander_hub_runs{state=\"completed\"} 1", "salamander_hub_changes_total "] {
         assert!(lines.iter().any(|line| line.starts_with(name)), "{name}: {page}");
     }
+}
+
+#[test]
+fn a_large_summary_of_a_run_elsewhere_arrives_whole() {
+    let runs = tempfile::tempdir().expect("a folder");
+    let serving = Serving::start(runs.path(), Access::Open);
+    let uid = "0123456789abcdef0123456789abcdef";
+    let run = RemoteRun { uid: uid.into(), id: "search".into(), host: "there".into() };
+    let standing = serving.hub.begin_remote(&run).expect("begun");
+    // Sends a summary of so many bytes, and gives the status and how much is there then.
+    let put = |bytes: usize, stamp: &str| {
+        let mut summary = b"{\"state\":\"completed\",\"trials\":\"".to_vec();
+        summary.resize(bytes - 2, b'x');
+        summary.extend(b"\"}");
+        let head = format!(
+            "PUT /api/v1/remote-runs/{uid}/files?path=summary.json&stamp={stamp}&offset=0 HTTP/1.1\r\n\
+             Host: localhost\r\nConnection: close\r\nContent-Length: {bytes}\r\n\r\n"
+        );
+        let mut stream = TcpStream::connect(serving.address).expect("connected");
+        // A hub that refuses it closes while it is sent.
+        let _ = stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(&summary));
+        let mut answer = String::new();
+        let _ = stream.read_to_string(&mut answer);
+        let path = runs.path().join(&standing.folder).join("summary.json");
+        let kept = fs::read(path).is_ok_and(|kept| kept == summary);
+        let status = answer.split(' ').nth(1).and_then(|status| status.parse::<u16>().ok());
+        (status.unwrap_or(0), kept)
+    };
+    assert_eq!(put(3 << 20, "1"), (200, true));
+    assert_eq!(put(16 << 20, "2"), (200, true));
+    let (status, kept) = put(18 << 20, "3");
+    assert!(matches!(status, 0 | 413) && !kept, "{status}");
 }
 
 /// A request as it stands, and its answer.

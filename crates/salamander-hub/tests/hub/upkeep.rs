@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpListener;
 use std::path::Path;
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
@@ -448,37 +448,6 @@ fn files_of_runs_elsewhere_follow_on_each_other_and_stay_in_their_folder() {
     hub.write_remote(uid, &part("summary.json", "1", 0), b"{\"state\":\"completed\"}")
         .expect("kept");
     assert_eq!(state(), "completed");
-}
-
-#[test]
-fn a_large_summary_of_a_run_elsewhere_arrives_whole() {
-    let runs = tempfile::tempdir().expect("a folder");
-    let serving = Serving::start(runs.path(), Access::Open);
-    let uid = "0123456789abcdef0123456789abcdef";
-    let run = RemoteRun { uid: uid.into(), id: "search".into(), host: "there".into() };
-    let standing = serving.hub.begin_remote(&run).expect("begun");
-    // Sends a summary of so many bytes, and gives the status and how much is there then.
-    let send = |bytes: usize, stamp: &str| {
-        let mut summary = b"{\"state\":\"completed\",\"trials\":\"".to_vec();
-        summary.resize(bytes - 2, b'x');
-        summary.extend(b"\"}");
-        let head = format!(
-            "PUT /api/v1/remote-runs/{uid}/files?path=summary.json&stamp={stamp}&offset=0 HTTP/1.1\r\n\
-             Host: localhost\r\nConnection: close\r\nContent-Length: {bytes}\r\n\r\n"
-        );
-        let mut stream = TcpStream::connect(serving.address).expect("connected");
-        // A hub that refuses it closes while it is sent.
-        let _ = stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(&summary));
-        let mut answer = String::new();
-        let _ = stream.read_to_string(&mut answer);
-        let path = runs.path().join(&standing.folder).join("summary.json");
-        let kept = fs::read(path).is_ok_and(|kept| kept == summary);
-        (answer.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or(0), kept)
-    };
-    assert_eq!(send(3 << 20, "1"), (200, true));
-    assert_eq!(send(16 << 20, "2"), (200, true));
-    let (status, kept): (u16, bool) = send(18 << 20, "3");
-    assert!(matches!(status, 0 | 413) && !kept, "{status}");
 }
 
 #[test]
