@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::Error;
 use crate::ids::{ExperimentId, RunId};
+use crate::store::audit::{self, DoneBy};
 use crate::store::db::params;
 use crate::store::limits::{self, Allowance};
 use crate::store::webhooks::{self, Webhook};
@@ -394,8 +395,7 @@ impl Entry {
         }
         if !matches!(self.operation, Operation::Found { .. }) {
             let said = serde_json::to_string(&self.operation).unwrap_or_default();
-            let sql = "INSERT INTO audit (time, \"user\", operation) VALUES (?1, ?2, ?3)";
-            tx.prepare_cached(sql)?.execute(params![self.time, self.user, said])?;
+            audit::add(tx, DoneBy { user: &self.user, time: self.time }, &said)?;
         }
         Ok(())
     }

@@ -244,9 +244,19 @@ impl Search {
         if self.is_over() {
             return actions;
         }
+        self.follow(event, &mut actions);
+        // Only who trains can report: where all wait, nothing would ever happen again. A scheduler leaves it so when it
+        // asks for a trial in the place of a refused one, and the grid has no point left.
+        if !self.is_over() && self.running.is_empty() && self.paused > 0 {
+            self.stop_all("nobody is left to compare it with", &mut actions);
+        }
+        actions
+    }
+
+    fn follow(&mut self, event: SearchEvent, actions: &mut Vec<TrialAction>) {
         match event {
             SearchEvent::Report { trial, length, metric } => {
-                let Some(known) = self.running(trial) else { return actions };
+                let Some(known) = self.running(trial) else { return };
                 known.reports.push((length, metric));
                 let score = self.score(metric);
                 // The first of equals stays the best.
@@ -256,31 +266,28 @@ impl Search {
                 if self.reaches_target(metric) {
                     let target = self.method.target.unwrap_or(metric);
                     let reason = format!("trial {trial} has reached the target {target}");
-                    self.stop_all(&reason, &mut actions);
-                    return actions;
+                    self.stop_all(&reason, actions);
+                    return;
                 }
                 let verdicts = self.scheduler.report(trial, length, score);
-                self.carry_out(verdicts, &mut actions);
+                self.carry_out(verdicts, actions);
             }
             SearchEvent::Ended { trial, how } => {
                 if self.running(trial).is_none() {
-                    return actions;
+                    return;
                 }
                 self.move_to(trial, TrialState::Ended(how), None);
-                let Some(known) = self.trials.get_mut(trial.0 as usize - 1) else { return actions };
+                let Some(known) = self.trials.get_mut(trial.0 as usize - 1) else { return };
                 known.reason = match how {
                     Ending::Completed => format!("ended by itself at {}", known.length()),
                     Ending::Failed => "failed".to_string(),
                     Ending::Invalid => "its hyperparameters are invalid".to_string(),
                 };
                 let verdicts = self.scheduler.ended(trial, how);
-                self.carry_out(verdicts, &mut actions);
+                self.carry_out(verdicts, actions);
             }
-            SearchEvent::OutOfTime => {
-                self.stop_all("the time for the search is over", &mut actions)
-            }
+            SearchEvent::OutOfTime => self.stop_all("the time for the search is over", actions),
         }
-        actions
     }
 
     fn running(&mut self, id: TrialId) -> Option<&mut Trial> {

@@ -15,6 +15,10 @@ use crate::space::Space;
 const CONCURRENT: u64 = 16;
 const DIVISOR: f64 = 4.0;
 const MAX_RUNGS: u64 = 5;
+/// More trials than this are a slip of the pen: a search keeps each of them in memory.
+const MOST_TRIALS: u64 = 1_000_000;
+/// More rungs than this no length has: it would have to double from each to the next.
+const MOST_RUNGS: u64 = 64;
 
 /// What proposes hyperparameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -154,6 +158,10 @@ impl Method {
         };
         if max_trials == 0 {
             return Err(wrong("max_trials", "a search has at least one trial".to_string()));
+        }
+        if max_trials > MOST_TRIALS {
+            let message = format!("a search has at most {MOST_TRIALS} trials");
+            return Err(wrong("max_trials", message));
         }
         if units(length) == 0 {
             return Err(wrong("max_length", "a trial has a length of at least 1".to_string()));
@@ -301,6 +309,12 @@ fn rule(
     let max_rungs = searcher.max_rungs.unwrap_or(MAX_RUNGS);
     if max_rungs == 0 || searcher.num_rungs == Some(0) || searcher.bracket_rungs.contains(&0) {
         return Err(("num_rungs", "a bracket has at least one rung".to_string()));
+    }
+    let rungs = [("num_rungs", searcher.num_rungs), ("max_rungs", searcher.max_rungs)];
+    let brackets_rungs = searcher.bracket_rungs.iter().map(|rungs| ("bracket_rungs", Some(*rungs)));
+    let too_many = |(_, rungs): &(&str, Option<u64>)| rungs.is_some_and(|rungs| rungs > MOST_RUNGS);
+    if let Some((field, _)) = rungs.into_iter().chain(brackets_rungs).find(too_many) {
+        return Err((field, format!("a bracket has at most {MOST_RUNGS} rungs")));
     }
     let form = form(searcher)?;
     let one_bracket = |form| {

@@ -113,6 +113,40 @@ fn invalid_hyperparameters_are_replaced_and_not_counted() {
 }
 
 #[test]
+fn a_grid_with_an_invalid_point_ends_in_every_scheduler() {
+    for scheduler in [
+        "max_length: {batches: 4}",
+        "scheduler: async_halving, num_rungs: 3, divisor: 2, max_time: 4",
+        "scheduler: async_halving, num_rungs: 3, divisor: 2, max_time: 4, form: promotion",
+        "scheduler: adaptive_asha, divisor: 2, max_time: 4",
+        "scheduler: adaptive_asha, divisor: 2, max_time: 4, form: promotion",
+        "scheduler: pasha, divisor: 2, max_time: 4",
+        "scheduler: median, max_time: 4, interval: 1",
+    ] {
+        for (concurrent, refused) in
+            [1, 2, 16].into_iter().flat_map(|c| (0..6).map(move |r| (c, r)))
+        {
+            let text = format!(
+                "searcher: {{metric: loss, name: grid, max_concurrent_trials: {concurrent}, {scheduler}}}\n\
+                 hyperparameters: {{x: {{choice: [1, 2, 3, 4, 5, 6]}}}}"
+            );
+            let file = SearchFile::parse(&text, &[]).unwrap_or_else(|error| panic!("{error}"));
+            let mut search = file.search(1).unwrap_or_else(|error| panic!("{error}"));
+            let curve = |point| match point == refused {
+                true => "\"invalid\"\n".to_string(),
+                false => format!("{}\n", (point * 5) % 6),
+            };
+            let curves: String = (0..6).map(curve).collect();
+            let curves = KnownCurve::read(&curves).expect("curves");
+            replay(&mut search, &curves).unwrap_or_else(|error| panic!("{text}: {error}"));
+            assert!(search.is_over() && !search.has_failed(), "{text}, {refused} is refused");
+            let is_over = |trial: &crate::Trial| trial.state.is_over();
+            assert!(search.trials().iter().all(is_over), "{text}, {refused} is refused");
+        }
+    }
+}
+
+#[test]
 fn promotion_waits_until_it_is_among_the_best() {
     let searcher = format!("{HALVING}, max_trials: 8, max_concurrent_trials: 8, form: promotion");
     let ends = replayed(&searcher, "8\n7\n6\n5\n4\n3\n2\n1\n");
@@ -161,6 +195,34 @@ fn a_population_replaces_its_worst_and_all_go_to_the_end() {
         moved.collect::<Vec<bool>>(),
         [false, false, false, false, false, false, true, true]
     );
+}
+
+#[test]
+fn an_invalid_copy_of_a_population_is_replaced_up_to_the_next_meeting() {
+    use crate::{Ending, Instruction, SearchEvent, TrialId};
+    let text = "searcher: {metric: loss, name: pbt, max_trials: 4, max_time: 12, interval: 4}\n\
+                hyperparameters: {x: {uniform: [0, 1]}}\n";
+    let file = SearchFile::parse(text, &[]).expect("valid");
+    let mut search = file.search(1).expect("a search");
+    search.begin();
+    let measure = |search: &mut crate::Search, trial: u64, length| {
+        let trial = TrialId(trial);
+        search.step(SearchEvent::Report { trial, length, metric: trial.0 as f64 })
+    };
+    let met: Vec<_> = (1..=4).flat_map(|trial| measure(&mut search, trial, 4)).collect();
+    let is_copy = |action: &crate::TrialAction| {
+        action.trial == TrialId(4) && matches!(action.what, Instruction::Copy { until: 8, .. })
+    };
+    assert!(met.iter().any(is_copy), "{met:?}");
+    // The model refuses what the copy drew; another takes its place and trains as far as the others.
+    let ended = SearchEvent::Ended { trial: TrialId(4), how: Ending::Invalid };
+    let replaced = search.step(ended);
+    let made: Vec<_> = replaced.iter().map(|action| (action.trial, &action.what)).collect();
+    assert_eq!(made, [(TrialId(5), &Instruction::Create { until: 8 })]);
+    for length in [8, 12] {
+        [1, 2, 3, 5].into_iter().for_each(|trial| drop(measure(&mut search, trial, length)));
+    }
+    assert!(search.is_over(), "{:?}", search.trials());
 }
 
 #[test]
@@ -242,6 +304,22 @@ fn what_makes_no_sense_is_refused_with_a_sentence() {
     check(
         "name: async_halving, max_trials: 4, divisor: 1",
         "line 1: searcher.divisor: must be above 1",
+    );
+    check(
+        "name: random, max_trials: 1000001",
+        "line 1: searcher.max_trials: a search has at most 1000000 trials",
+    );
+    check(
+        "name: async_halving, max_trials: 4, num_rungs: 65",
+        "line 1: searcher.num_rungs: a bracket has at most 64 rungs",
+    );
+    check(
+        "name: pasha, max_trials: 4, max_rungs: 4000000000",
+        "line 1: searcher.max_rungs: a bracket has at most 64 rungs",
+    );
+    check(
+        "name: adaptive_asha, max_trials: 4, bracket_rungs: [2, 65]",
+        "line 1: searcher.bracket_rungs: a bracket has at most 64 rungs",
     );
     check("name: grid", "line 2: hyperparameters.x: a grid needs a \"count\" of the values to try");
     check(

@@ -26,8 +26,12 @@ use crate::mlflow::state::random_name;
 /// How long a connection, and an answer, may take.
 const CONNECT: Duration = Duration::from_secs(5);
 const ANSWER: Duration = Duration::from_secs(60);
-/// Bytes of one call.
+/// Bytes of one call, of a file that is appended to.
 const PIECE: u64 = 1 << 20;
+/// Bytes of a file that is replaced, which is sent as a whole: half of it would be another file.
+const WHOLE: u64 = 16 << 20;
+/// Bytes that take a second of patience more.
+const SLOWEST: u64 = 64 << 10;
 /// How often the hub hears that the run goes on.
 const HEARTBEAT: Duration = Duration::from_secs(5);
 
@@ -96,14 +100,18 @@ impl HubSender {
             return Ok(SendProgress::UpToDate);
         }
         // Whatever goes wrong, the hub is asked again what it has.
-        let (known, sent) = self.send_next(known).await?;
+        let (known, next) = self.send_next(known).await?;
         self.known = Some(known);
-        if sent {
+        if matches!(next, NextFile::Sent) {
             self.beat(false).await?;
             return Ok(SendProgress::Sent);
         }
         self.beat(over).await?;
-        Ok(SendProgress::UpToDate)
+        match next {
+            // Everything else has been sent by now.
+            NextFile::TooLarge(reason) if over => Err(Error::Refused(reason)),
+            _ => Ok(SendProgress::UpToDate),
+        }
     }
 
     async fn begin(&self) -> Result<Known, Error> {
@@ -114,10 +122,18 @@ impl HubSender {
         serde_json::from_value(answer).map_err(nonsense)
     }
 
-    /// Sends the next part of a file that has more than the hub knows; says whether there was any.
-    async fn send_next(&self, mut known: Known) -> Result<(Known, bool), Error> {
+    /// Sends the next part of a file that has more than the hub knows.
+    async fn send_next(&self, mut known: Known) -> Result<(Known, NextFile), Error> {
+        let mut left = NextFile::None;
         for path in told_files(&self.run) {
-            let Some(part) = next_part(&self.run, &path, known.files.get(&path))? else { continue };
+            let part = match next_part(&self.run, &path, known.files.get(&path))? {
+                NextPart::None => continue,
+                NextPart::TooLarge(reason) => {
+                    left = NextFile::TooLarge(reason);
+                    continue;
+                }
+                NextPart::Send(part) => part,
+            };
             let place = format!("api/v1/remote-runs/{}/files", self.uid);
             let mut url = self.url(&place)?;
             url.query_pairs_mut()
@@ -127,9 +143,9 @@ impl HubSender {
             let length = part.offset + part.bytes.len() as u64;
             self.send(Method::PUT, url, "application/octet-stream", part.bytes).await?;
             known.files.insert(path, SentFile { stamp: part.stamp, length });
-            return Ok((known, true));
+            return Ok((known, NextFile::Sent));
         }
-        Ok((known, false))
+        Ok((known, left))
     }
 
     async fn beat(&mut self, over: bool) -> Result<(), Error> {
@@ -159,7 +175,9 @@ impl HubSender {
         kind: &str,
         bytes: Vec<u8>,
     ) -> Result<Value, Error> {
-        let mut request = self.http.request(method, url).header("content-type", kind).body(bytes);
+        let patience = ANSWER + Duration::from_secs(bytes.len() as u64 / SLOWEST);
+        let request = self.http.request(method, url).timeout(patience);
+        let mut request = request.header("content-type", kind).body(bytes);
         if let Some(token) = &self.token {
             request = request.header("authorization", format!("Bearer {token}"));
         }
@@ -182,6 +200,26 @@ impl HubSender {
     }
 }
 
+/// What became of the files that have more than the hub knows.
+enum NextFile {
+    /// There is none.
+    None,
+    /// A part of one was sent.
+    Sent,
+    /// There is only one that is too large, as this says.
+    TooLarge(String),
+}
+
+/// What is next of one file.
+enum NextPart {
+    /// The hub has all of it.
+    None,
+    /// This is to be sent.
+    Send(FilePart),
+    /// It is replaced as a whole and too large for that, as this says.
+    TooLarge(String),
+}
+
 /// A part of a file that is to be sent.
 struct FilePart {
     stamp: String,
@@ -190,24 +228,29 @@ struct FilePart {
 }
 
 /// What a hub does not have of a file: the next piece of one that is appended to, or all of one that is replaced.
-fn next_part(
-    run: &RunLayout,
-    path: &str,
-    sent: Option<&SentFile>,
-) -> Result<Option<FilePart>, Error> {
+fn next_part(run: &RunLayout, path: &str, sent: Option<&SentFile>) -> Result<NextPart, Error> {
     let place = run.file(path);
     let failed = |error| Error::Folder(about::Error::file(&place)(error));
     let mut file = match File::open(&place) {
         // Between two files.
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(NextPart::None),
         file => file.map_err(failed)?,
     };
     if !is_appended(path) {
         let mut bytes = Vec::new();
-        file.take(PIECE).read_to_end(&mut bytes).map_err(failed)?;
+        file.take(WHOLE + 1).read_to_end(&mut bytes).map_err(failed)?;
+        if bytes.len() as u64 > WHOLE {
+            let most = WHOLE >> 20;
+            return Ok(NextPart::TooLarge(format!(
+                "{path} has more than {most} MiB, and a hub takes no more of a file that is replaced"
+            )));
+        }
         let stamp = format!("{:08x}-{}", crc32fast::hash(&bytes), bytes.len());
         let is_new = sent.is_none_or(|sent| sent.stamp != stamp);
-        return Ok(is_new.then_some(FilePart { stamp, offset: 0, bytes }));
+        return Ok(match is_new {
+            true => NextPart::Send(FilePart { stamp, offset: 0, bytes }),
+            false => NextPart::None,
+        });
     }
     let about = file.metadata().map_err(failed)?;
     let stamp = format!("{}-{}", about.dev(), about.ino());
@@ -219,13 +262,13 @@ fn next_part(
         false => stamp,
     };
     if same.is_some() && offset == about.len() {
-        return Ok(None);
+        return Ok(NextPart::None);
     }
     let mut bytes = Vec::new();
     file.seek(SeekFrom::Start(offset))
         .and_then(|_| file.take(PIECE).read_to_end(&mut bytes))
         .map_err(failed)?;
-    Ok(Some(FilePart { stamp, offset, bytes }))
+    Ok(NextPart::Send(FilePart { stamp, offset, bytes }))
 }
 
 /// The files of a run, and of its trials, that a hub is told of, as they are there now; those that say what the others
@@ -283,4 +326,38 @@ pub(crate) fn is_trial(run: &RunLayout) -> bool {
     let search = run.folder().parent().filter(|trials| trials.ends_with("trials"));
     let search = search.and_then(|trials| trials.parent());
     search.is_some_and(|search| RunLayout::new(search).search().is_file())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_is_replaced_is_sent_whole() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let run = RunLayout::new(folder.path());
+        let write = |bytes: u64| fs::write(run.summary(), vec![b'x'; bytes as usize]);
+        for bytes in [1, PIECE, 3 << 20, WHOLE] {
+            write(bytes).expect("written");
+            let NextPart::Send(part) = next_part(&run, "summary.json", None).expect("read") else {
+                panic!("{bytes} bytes are to be sent");
+            };
+            assert_eq!((part.offset, part.bytes.len() as u64), (0, bytes));
+            let sent = SentFile { stamp: part.stamp, length: bytes };
+            let again = next_part(&run, "summary.json", Some(&sent)).expect("read");
+            assert!(matches!(again, NextPart::None), "{bytes} bytes are sent once");
+        }
+        write(WHOLE + 1).expect("written");
+        let NextPart::TooLarge(reason) = next_part(&run, "summary.json", None).expect("read")
+        else {
+            panic!("it is too large");
+        };
+        assert!(reason.contains("summary.json has more than 16 MiB"), "{reason}");
+        // One that grows is sent in pieces.
+        fs::write(run.file("metrics.jsonl"), vec![b'x'; 3 << 20]).expect("written");
+        let NextPart::Send(part) = next_part(&run, "metrics.jsonl", None).expect("read") else {
+            panic!("it is to be sent");
+        };
+        assert_eq!(part.bytes.len() as u64, PIECE);
+    }
 }

@@ -48,6 +48,9 @@ pub(crate) enum Command {
         /// The folder to put it into
         #[arg(long, value_name = "DIR", default_value = "checkpoints")]
         out: PathBuf,
+        /// Print one JSON object instead
+        #[arg(long)]
+        json: bool,
     },
     /// Remove those that `checkpoint_storage` does not keep, of all experiments that are over
     Gc {
@@ -61,6 +64,9 @@ pub(crate) enum Command {
     Delete {
         #[command(flatten)]
         one: One,
+        /// Print one JSON object instead
+        #[arg(long)]
+        json: bool,
     },
 }
 
@@ -79,13 +85,15 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
                 outln!("measured  {}", checkpoint.validation)?;
             }
         }
-        Command::Download { one, out } => {
-            fetch(client, &find(client, one)?, out)?;
-        }
+        Command::Download { one, out, json } => download(client, &find(client, one)?, out, *json)?,
         Command::Gc { gc, json } => gc::all(client, gc, *json)?,
-        Command::Delete { one } => {
+        Command::Delete { one, json } => {
             client.delete_checkpoint(one.run, &one.name)?;
-            outln!("checkpoint {} of trial {} is deleted", one.name, one.run)?;
+            let deleted = json!({"run": one.run, "checkpoint": one.name, "state": "deleted"});
+            match json {
+                true => outln!("{deleted}")?,
+                false => outln!("checkpoint {} of trial {} is deleted", one.name, one.run)?,
+            }
         }
     }
     Ok(ExitCode::SUCCESS)
@@ -129,6 +137,21 @@ pub(super) fn show(checkpoints: &[Checkpoint], json: bool) -> Result<()> {
     let header = ["trial", "checkpoint", "steps", "watched", "size", "state", "written"];
     for line in table(header, checkpoints.iter().map(row).collect()) {
         outln!("{line}")?;
+    }
+    Ok(())
+}
+
+/// Fetches a checkpoint, and prints where it is if JSON is wanted.
+pub(super) fn download(
+    client: &HubClient,
+    checkpoint: &Checkpoint,
+    out: &Path,
+    json: bool,
+) -> Result<()> {
+    let folder = fetch(client, checkpoint, out)?;
+    if json {
+        let Checkpoint { run, name, .. } = checkpoint;
+        outln!("{}", json!({"run": run, "checkpoint": name, "folder": folder}))?;
     }
     Ok(())
 }

@@ -4,10 +4,10 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use salamander_core::experiment::Budget;
-use salamander_hub::ExperimentId;
 use salamander_hub::store::experiments::Experiment;
 use salamander_hub::store::limits::Usage;
 use salamander_hub::store::page::ListQuery;
+use salamander_hub::{ExperimentId, HubClient};
 use serde_json::json;
 
 use super::connect::HubCommand;
@@ -38,6 +38,9 @@ pub(crate) enum Command {
         /// The same times its slots
         #[arg(long, group = "what", value_name = "HOURS", value_parser = hours)]
         slot_hours: Option<Hours>,
+        /// Print one JSON object instead
+        #[arg(long)]
+        json: bool,
     },
 }
 
@@ -102,22 +105,48 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
                 outln!("{line}")?;
             }
         }
-        Command::Update { id, priority, hours, slot_hours } => {
-            if let Some(priority) = priority {
-                let experiment = client.change(*id, &json!({"priority": priority}))?;
-                outln!("experiment {id}: priority {}", experiment.priority)?;
-            }
-            if hours.is_some() || slot_hours.is_some() {
-                let now = client.usage(*id)?.allowance;
-                let kept = |ms: Option<i64>| ms.map(|ms| ms as f64 / 3.6e6);
-                let chosen = |new: &Option<Hours>, old| new.map_or(kept(old), |hours| hours.0);
-                let budget = Budget {
-                    hours: chosen(hours, now.max_ms),
-                    slot_hours: chosen(slot_hours, now.max_slot_ms),
-                };
-                outln!("experiment {id}: {}", shown(&client.allow(*id, &budget)?))?;
-            }
+        Command::Update { id, priority, hours, slot_hours, json } => {
+            let update = JobUpdate { priority: *priority, hours: *hours, slot_hours: *slot_hours };
+            update.make(client, *id, *json)?;
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// What is to be changed of an experiment.
+struct JobUpdate {
+    priority: Option<i64>,
+    hours: Option<Hours>,
+    slot_hours: Option<Hours>,
+}
+
+impl JobUpdate {
+    fn make(&self, client: &HubClient, id: ExperimentId, json: bool) -> Result<()> {
+        let mut made = json!({"experiment": id});
+        if let Some(priority) = self.priority {
+            let experiment = client.change(id, &json!({"priority": priority}))?;
+            made["priority"] = json!(experiment.priority);
+            if !json {
+                outln!("experiment {id}: priority {}", experiment.priority)?;
+            }
+        }
+        if self.hours.is_some() || self.slot_hours.is_some() {
+            let now = client.usage(id)?.allowance;
+            let kept = |ms: Option<i64>| ms.map(|ms| ms as f64 / 3.6e6);
+            let chosen = |new: &Option<Hours>, old| new.map_or(kept(old), |hours| hours.0);
+            let budget = Budget {
+                hours: chosen(&self.hours, now.max_ms),
+                slot_hours: chosen(&self.slot_hours, now.max_slot_ms),
+            };
+            let usage = client.allow(id, &budget)?;
+            made["usage"] = json!(usage);
+            if !json {
+                outln!("experiment {id}: {}", shown(&usage))?;
+            }
+        }
+        if json {
+            outln!("{made}")?;
+        }
+        Ok(())
+    }
 }

@@ -28,6 +28,9 @@ pub(crate) enum Command {
         /// What it is for
         #[arg(long, default_value = "")]
         description: String,
+        /// Print one JSON object instead
+        #[arg(long)]
+        json: bool,
     },
     /// List models
     List {
@@ -66,6 +69,9 @@ pub(crate) enum Command {
         alias: String,
         /// The version; without one the alias goes
         version: Option<i64>,
+        /// Print one JSON object instead
+        #[arg(long)]
+        json: bool,
     },
     /// Give a model another name; its versions and aliases go along
     Move {
@@ -73,6 +79,9 @@ pub(crate) enum Command {
         name: String,
         /// The name that it is to have
         to: String,
+        /// Print one JSON object instead
+        #[arg(long)]
+        json: bool,
     },
     /// Delete a model, or one version; the checkpoints stay
     Delete {
@@ -81,6 +90,9 @@ pub(crate) enum Command {
         /// Only this version
         #[arg(long)]
         version: Option<i64>,
+        /// Print one JSON object instead
+        #[arg(long)]
+        json: bool,
     },
 }
 
@@ -94,10 +106,13 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let client = &connected.client;
     match &args.command {
         Command::Add(_) => {}
-        Command::Create { name, description } => {
+        Command::Create { name, description, json } => {
             let body = json!({"name": name, "description": description});
-            let _: ModelRow = client.post("api/v1/models", &body)?;
-            outln!("model {name}")?;
+            let made: ModelRow = client.post("api/v1/models", &body)?;
+            match json {
+                true => outln!("{}", json!(made))?,
+                false => outln!("model {name}")?,
+            }
         }
         Command::List { json } => list(&client.models()?, *json)?,
         Command::Describe { name, json } => describe(client, &client.model(name)?, *json)?,
@@ -109,22 +124,29 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
                 false => outln!("model {name}@{} is {checkpoint} of trial {run}", version.version)?,
             }
         }
-        Command::Alias { name, alias, version } => {
+        Command::Alias { name, alias, version, json } => {
             let body = json!({"alias": alias, "version": version});
-            let _: ModelRow = client.post(&format!("api/v1/models/{name}/aliases"), &body)?;
-            match version {
-                Some(version) => outln!("{name}@{alias} is version {version}")?,
-                None => outln!("{name} has no alias {alias} any more")?,
+            let model: ModelRow = client.post(&format!("api/v1/models/{name}/aliases"), &body)?;
+            match (json, version) {
+                (true, _) => outln!("{}", json!(model))?,
+                (false, Some(version)) => outln!("{name}@{alias} is version {version}")?,
+                (false, None) => outln!("{name} has no alias {alias} any more")?,
             }
         }
-        Command::Move { name, to } => {
+        Command::Move { name, to, json } => {
             let moved = client.move_model(name, to)?;
-            outln!("model {name} is {} now", moved.name)?;
+            match json {
+                true => outln!("{}", json!(moved))?,
+                false => outln!("model {name} is {} now", moved.name)?,
+            }
         }
-        Command::Delete { name, version } => {
+        Command::Delete { name, version, json } => {
             let place = version.map_or(String::new(), |version| format!("/versions/{version}"));
-            let _: Value = client.delete(&format!("api/v1/models/{name}{place}"))?;
-            outln!("deleted")?;
+            let deleted: Value = client.delete(&format!("api/v1/models/{name}{place}"))?;
+            match json {
+                true => outln!("{deleted}")?,
+                false => outln!("deleted")?,
+            }
         }
     }
     Ok(ExitCode::SUCCESS)

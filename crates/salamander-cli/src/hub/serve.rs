@@ -14,11 +14,13 @@ use salamander_hub::ingest::Ingester;
 use salamander_hub::queue::QueuePlatform;
 use salamander_hub::server::Listen;
 use salamander_hub::store::page::ListQuery;
-use salamander_hub::store::users::UserRole;
+use salamander_hub::store::users::{User, UserRole};
 use salamander_hub::{Daemon, DaemonOptions, Hub, Store, StoreAccess, StoreUrl, now};
 
 use salamander_run::bring_runs;
+use serde_json::json;
 
+use super::table::table;
 use crate::args::RunsFolder;
 use crate::signals::Signals;
 
@@ -105,6 +107,31 @@ enum Command {
         #[command(flatten)]
         place: StorePlaceArgs,
     },
+    /// Show and remove users
+    #[command(subcommand)]
+    User(UserCommand),
+}
+
+#[derive(clap::Subcommand)]
+enum UserCommand {
+    /// List users and what they may do
+    List {
+        #[command(flatten)]
+        place: StorePlaceArgs,
+        /// Print one JSON object instead
+        #[arg(long)]
+        json: bool,
+    },
+    /// Remove a user with all tokens; a hub that runs lets nobody in by them any more
+    Remove {
+        /// The user's name
+        user: String,
+        #[command(flatten)]
+        place: StorePlaceArgs,
+        /// Print one JSON object instead
+        #[arg(long)]
+        json: bool,
+    },
 }
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
@@ -113,6 +140,10 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         Some(Command::Rebuild { place, from }) => rebuild(place, from),
         Some(Command::Webhook(args)) => super::webhook::run(args),
         Some(Command::Token { user, role, days, place }) => token(place, user, role, *days),
+        Some(Command::User(UserCommand::List { place, json })) => users(place, *json),
+        Some(Command::User(UserCommand::Remove { user, place, json })) => {
+            remove_user(place, user, *json)
+        }
     }
 }
 
@@ -209,17 +240,59 @@ fn token(place: &StorePlaceArgs, user: &str, role: &str, days: Option<u32>) -> R
     let Some(role) = UserRole::parse(role) else {
         bail!("--role {role}: one of viewer, editor, admin");
     };
-    let store = match place.store()? {
-        // Beside a hub that runs: several processes may write, one after the other.
-        Some(url) => Store::at(&url, StoreAccess::Shared)?,
-        None => {
-            let own = place.folder.runs.join(salamander_hub::OWN_FOLDER);
-            std::fs::create_dir_all(&own)?;
-            Store::open(&own.join("hub.sqlite"))?
-        }
-    };
+    if place.store()?.is_none() {
+        std::fs::create_dir_all(place.folder.runs.join(salamander_hub::OWN_FOLDER))?;
+    }
+    let store = store(place)?;
     store.set_user(user, role, now())?;
     let expires = days.map(|days| now() + i64::from(days) * 86_400_000);
-    outln!("{}", store.new_token(user, now(), expires)?)?;
+    let token = store.new_token(user, now(), expires)?;
+    let done = json!({"do": "make_token", "name": user, "role": role, "expires": expires});
+    store.note_done("", now(), &done)?;
+    outln!("{token}")?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The store, beside a hub that runs: several processes may write, one after the other.
+fn store(place: &StorePlaceArgs) -> Result<Store> {
+    Ok(match place.store()? {
+        Some(url) => Store::at(&url, StoreAccess::Shared)?,
+        None => Store::open(&own_store(place))?,
+    })
+}
+
+fn own_store(place: &StorePlaceArgs) -> PathBuf {
+    place.folder.runs.join(salamander_hub::OWN_FOLDER).join("hub.sqlite")
+}
+
+/// A store that is there already: who only asks makes none.
+fn known_store(place: &StorePlaceArgs) -> Result<Store> {
+    if place.store()?.is_none() && !own_store(place).is_file() {
+        bail!("there is no hub's store in {}", place.folder.runs.display());
+    }
+    store(place)
+}
+
+fn users(place: &StorePlaceArgs, json: bool) -> Result<ExitCode> {
+    let users = known_store(place)?.users()?;
+    if json {
+        outln!("{}", json!({"users": users}))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let row = |user: User| [user.name, user.role.as_str().to_string()];
+    for line in table(["name", "role"], users.into_iter().map(row).collect()) {
+        outln!("{line}")?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn remove_user(place: &StorePlaceArgs, user: &str, json: bool) -> Result<ExitCode> {
+    let store = known_store(place)?;
+    store.remove_user(user)?;
+    store.note_done("", now(), &json!({"do": "remove_user", "name": user}))?;
+    match json {
+        true => outln!("{}", json!({"user": user, "state": "removed"}))?,
+        false => outln!("{user} is removed, with all tokens")?,
+    }
     Ok(ExitCode::SUCCESS)
 }

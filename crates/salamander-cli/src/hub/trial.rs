@@ -50,6 +50,9 @@ pub(crate) enum Command {
         /// The folder to put it into
         #[arg(long, value_name = "DIR", default_value = "checkpoints")]
         out: PathBuf,
+        /// Print one JSON object instead
+        #[arg(long)]
+        json: bool,
     },
 }
 
@@ -64,8 +67,8 @@ pub(crate) struct LogsArgs {
     /// Only lines with these words; the last one may be a beginning
     #[arg(long)]
     search: Option<String>,
-    /// Only this process, for example worker-0, or console
-    #[arg(long, visible_alias = "rank")]
+    /// Only this process, for example worker-0, or console; a number is that of a worker
+    #[arg(long, visible_alias = "rank", value_parser = process)]
     process: Option<String>,
     /// Only lines of this level and graver ones: debug, info, warn, error
     #[arg(long, value_parser = level)]
@@ -87,6 +90,12 @@ pub(crate) struct LogsArgs {
 fn level(text: &str) -> Result<Level, String> {
     let known = "one of trace, debug, info, warn, error";
     serde_json::from_value(json!(text.to_lowercase())).map_err(|_| known.to_string())
+}
+
+/// The name of a process; ranks are numbers.
+fn process(text: &str) -> Result<String, String> {
+    let is_rank = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    Ok(if is_rank { format!("worker-{text}") } else { text.to_string() })
 }
 
 fn time(text: &str) -> Result<i64, String> {
@@ -136,8 +145,9 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
                 false => outln!("trial {id}: {}", run.state)?,
             }
         }
-        Command::Download { id, latest, out } => {
-            checkpoint::fetch(client, &checkpoint::chosen(client, *id, *latest)?, out)?;
+        Command::Download { id, latest, out, json } => {
+            let chosen = checkpoint::chosen(client, *id, *latest)?;
+            checkpoint::download(client, &chosen, out, *json)?;
         }
     }
     Ok(ExitCode::SUCCESS)
@@ -181,5 +191,18 @@ pub(super) fn logs(
             return Ok(ExitCode::SUCCESS);
         }
         std::thread::sleep(LOOK);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rank_is_a_worker() {
+        assert_eq!(process("0").as_deref(), Ok("worker-0"));
+        for name in ["worker-1", "console", "ps-0", ""] {
+            assert_eq!(process(name).as_deref(), Ok(name));
+        }
     }
 }

@@ -17,7 +17,7 @@ use crate::hub::now;
 use crate::store::Store;
 use crate::store::users::{User, UserRole};
 
-/// How long a token is believed without being looked at again; argon2 is slow on purpose.
+/// How long a token's secret is believed without being looked at again; argon2 is slow on purpose.
 const BELIEVED: Duration = Duration::from_secs(30);
 /// Tokens that are remembered.
 const REMEMBERED: usize = 1024;
@@ -50,7 +50,6 @@ struct Believed {
     since: Instant,
     /// In milliseconds since 1970.
     expires: Option<i64>,
-    user: User,
 }
 
 impl Believed {
@@ -74,11 +73,11 @@ impl Guard {
     /// Whose token this is, at a time in milliseconds since 1970.
     fn user(&self, token: &str, from: IpAddr, now: i64) -> Result<User, Error> {
         let key = *blake3::hash(token.as_bytes()).as_bytes();
+        // That the secret is right is believed; whose it is, and what that user may do, may have changed.
+        if self.is_believed(&key, now)
+            && let Some(user) = self.store.token_user(token, now)?
         {
-            let believed = self.believed.lock().unwrap_or_else(PoisonError::into_inner);
-            if let Some(known) = believed.get(&key).filter(|known| known.is_good(now)) {
-                return Ok(known.user.clone());
-            }
+            return Ok(user);
         }
         if let Some(wait) = self.attempts.wait(from, now) {
             return Err(Error::TooManyLogins { seconds: wait / 1000 + 1 });
@@ -93,9 +92,13 @@ impl Guard {
         if believed.len() >= REMEMBERED {
             believed.clear();
         }
-        let known = Believed { since: Instant::now(), expires, user: user.clone() };
-        believed.insert(key, known);
+        believed.insert(key, Believed { since: Instant::now(), expires });
         Ok(user)
+    }
+
+    fn is_believed(&self, key: &[u8; 32], now: i64) -> bool {
+        let believed = self.believed.lock().unwrap_or_else(PoisonError::into_inner);
+        believed.get(key).is_some_and(|known| known.is_good(now))
     }
 }
 
@@ -122,9 +125,9 @@ pub(super) async fn check(
             )),
         },
     };
-    let reads = matches!(*request.method(), Method::GET | Method::HEAD);
+    let looks = only_looks(request.method(), request.uri().path());
     match user {
-        Ok(user) if !reads && user.role < UserRole::Editor => {
+        Ok(user) if !looks && user.role < UserRole::Editor => {
             let reason = format!("{} may look, and change nothing", user.name);
             Error::Forbidden(reason).into_response()
         }
@@ -133,6 +136,26 @@ pub(super) async fn check(
             next.run(request).await
         }
         Err(error) => error.into_response(),
+    }
+}
+
+/// Searches of MLflow's clients, which come as POST.
+const SEARCHES: [&str; 5] = [
+    "experiments/search",
+    "experiments/search-datasets",
+    "runs/search",
+    "logged-models/search",
+    "registered-models/get-latest-versions",
+];
+
+/// Whether a request changes nothing. Whole paths are compared: what is written in another way changes something.
+fn only_looks(method: &Method, path: &str) -> bool {
+    let is_search =
+        |prefix: &str| path.strip_prefix(prefix).is_some_and(|call| SEARCHES.contains(&call));
+    match *method {
+        Method::GET | Method::HEAD => true,
+        Method::POST => is_search("/api/2.0/mlflow/") || is_search("/ajax-api/2.0/mlflow/"),
+        _ => false,
     }
 }
 
@@ -166,6 +189,27 @@ mod tests {
     const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
     #[test]
+    fn only_searches_look_among_what_is_posted() {
+        let check = |method: Method, path: &str, expected: bool| {
+            assert_eq!(only_looks(&method, path), expected, "{method} {path}");
+        };
+        check(Method::GET, "/api/v1/runs", true);
+        check(Method::POST, "/api/2.0/mlflow/runs/search", true);
+        check(Method::POST, "/ajax-api/2.0/mlflow/experiments/search", true);
+        check(Method::PUT, "/api/2.0/mlflow/runs/search", false);
+        for path in [
+            "/api/2.0/mlflow/runs/search/",
+            "/api/2.0/mlflow//runs/search",
+            "/api/2.0/mlflow/runs/create",
+            "/api/2.0/mlflow/runs/create/../search",
+            "/api/v1/runs/search",
+            "runs/search",
+        ] {
+            check(Method::POST, path, false);
+        }
+    }
+
+    #[test]
     fn who_guesses_tokens_is_slowed_and_whoever_is_in_stays_in() {
         let folder = tempfile::tempdir().expect("a folder");
         let store = Store::open(&folder.path().join("hub.sqlite")).expect("made");
@@ -183,6 +227,23 @@ mod tests {
         let elsewhere = IpAddr::from([10, 0, 0, 1]);
         assert!(matches!(guard.user("slm_a_b", elsewhere, 3), Err(Error::Unauthorized(_))));
         assert_eq!(guard.failed_logins(), 11);
+    }
+
+    #[test]
+    fn a_removed_user_is_out_at_once() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let store = Store::open(&folder.path().join("hub.sqlite")).expect("made");
+        store.set_user("ada", UserRole::Admin, 0).expect("made");
+        let token = store.new_token("ada", 0, None).expect("made");
+        let guard = Guard::new(Access::Tokens, store.clone());
+        assert_eq!(guard.user(&token, HERE, 0).expect("good").role, UserRole::Admin);
+        store.set_user("ada", UserRole::Viewer, 0).expect("changed");
+        assert_eq!(guard.user(&token, HERE, 0).expect("good").role, UserRole::Viewer);
+        store.remove_user("ada").expect("removed");
+        assert!(matches!(guard.user(&token, HERE, 0), Err(Error::Unauthorized(_))));
+        // Another user of this name is another one.
+        store.set_user("ada", UserRole::Admin, 0).expect("made");
+        assert!(matches!(guard.user(&token, HERE, 0), Err(Error::Unauthorized(_))));
     }
 
     #[test]

@@ -151,6 +151,8 @@ pub(super) async fn delete(
         let run: RunId = run.parse()?;
         hub.delete_checkpoint(run, &name)?;
         tracing::info!(user = user.name, %run, checkpoint = name, "deleted");
+        let done = json!({"do": "delete_checkpoint", "run": run, "checkpoint": name});
+        hub.note_done(&user.name, &done);
         Ok(json!({"run": run, "checkpoint": name, "state": "deleted"}))
     });
     match done.await.unwrap_or(Err(Error::Closed)) {

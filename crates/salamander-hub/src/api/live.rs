@@ -196,6 +196,8 @@ pub(super) async fn scale(
         let run: RunId = id.parse()?;
         hub.scale(run, &to)?;
         tracing::info!(user = user.name, %run, workers = to.workers, servers = to.servers, "scaled");
+        let done = json!({"do": "scale", "run": run, "workers": to.workers, "servers": to.servers});
+        hub.note_done(&user.name, &done);
         Ok(json!({"run": run, "workers": to.workers, "servers": to.servers}))
     })
     .await

@@ -4,11 +4,12 @@
 //! - [`router`]: all routes, to which others may add theirs; `reply`: errors, ETags, parameters
 //! - `openapi`: the API's own description; `figures`: for Prometheus; `files`: of checkpoints
 //! - `read`: everything that is looked at, `look`: what such routes have in common; `events`: what is followed
-//! - `write`: what is changed; `access`: by whom, `attempts`: who only guesses
+//! - `write`: what is changed; `access`: by whom, `attempts`: who only guesses, `audit`: who did what
 //! - `upkeep`: what goes, budgets, webhooks; `remote`: runs of other machines; `live`: what is being done right now
 
 mod access;
 mod attempts;
+mod audit;
 mod curve_bytes;
 mod events;
 mod figures;
@@ -22,6 +23,7 @@ mod reply;
 mod upkeep;
 mod write;
 
+use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
 use axum::Router;
@@ -40,6 +42,8 @@ pub use upkeep::{Lineage, SourceCheckpoint, Webhooks};
 
 /// The largest body of a request: experiment files are far smaller.
 const BODY: usize = 2 << 20;
+/// The largest file that another machine sends as a whole, and some more.
+const FILE: usize = 17 << 20;
 /// Streams of events at a time; more are told to come back later.
 const STREAMS: usize = 512;
 
@@ -55,13 +59,17 @@ pub struct Api {
     /// Slots of this machine; none: nothing is started here.
     pub slots: Option<u32>,
     streams: Arc<Semaphore>,
+    /// A number of its own, so that no answer is mistaken for that of a hub that was here before.
+    life: u64,
 }
 
 impl Api {
     /// For a hub.
     pub fn new(hub: Hub, guard: Guard, programs: Arc<Programs>) -> Self {
         let streams = Arc::new(Semaphore::new(STREAMS));
-        Self { hub, guard: Arc::new(guard), programs, slots: None, streams }
+        // The keys of such a state are random.
+        let life = RandomState::new().hash_one(std::process::id());
+        Self { hub, guard: Arc::new(guard), programs, slots: None, streams, life }
     }
 
     /// For a hub that starts experiments in so many slots.
@@ -95,7 +103,10 @@ pub fn router(api: &Api) -> Router {
         .route("/api/v1/cluster", get(live::cluster))
         .route("/api/v1/experiments/{id}/usage", get(upkeep::usage).put(upkeep::allow))
         .route("/api/v1/remote-runs", post(remote::begin))
-        .route("/api/v1/remote-runs/{uid}/files", put(remote::write))
+        .route(
+            "/api/v1/remote-runs/{uid}/files",
+            put(remote::write).layer(DefaultBodyLimit::max(FILE)),
+        )
         .route("/api/v1/remote-runs/{uid}/alive", post(remote::hear))
         .route("/api/v1/webhooks", get(upkeep::webhooks).post(upkeep::add_webhook))
         .route("/api/v1/webhooks/{id}", delete(upkeep::remove_webhook))
@@ -121,6 +132,7 @@ pub fn router(api: &Api) -> Router {
         .route("/api/v1/models/{name}/versions/{version}", delete(write::delete_version))
         .route("/api/v1/models/{name}/aliases", post(write::alias))
         .route("/api/v1/tokens", post(write::create_token))
+        .route("/api/v1/audit", get(audit::audit))
         .route("/api/v1/events", get(events::follow))
         .route("/metrics", get(figures::figures))
         .with_state(api.clone());

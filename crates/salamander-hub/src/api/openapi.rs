@@ -48,6 +48,7 @@ const SORT: &[Parameter] = &[("sort", "string", "A field; `-` in front: the larg
 const OF_RUNS: &[Parameter] = &[
     ("sort", "string", "A field, `metric:NAME` or `hparam:a.b`; `-` in front: the largest first."),
     ("experiment", "integer", "Only trials of this experiment."),
+    ("ids", "string", "Only these runs, with commas between."),
     ("metrics", "string", "Metrics whose last values are wanted, with commas between; `*`: all."),
 ];
 const CURVES: &[Parameter] = &[
@@ -70,6 +71,15 @@ const LOGS: &[Parameter] = &[
     ("after", "string", "The `after` of the answer before."),
     ("tail", "boolean", "The last lines instead of the first."),
     ("limit", "integer", "How many lines, 100 unless told otherwise."),
+];
+
+const AUDIT: &[Parameter] = &[
+    ("limit", "integer", "Rows of an answer, 100 unless told otherwise, 1000 at most."),
+    (
+        "before",
+        "integer",
+        "Only what came before the row of this number: the `next` of the answer before.",
+    ),
 ];
 
 const PART: &[Parameter] = &[
@@ -164,6 +174,11 @@ const ROUTES: &[Route] = &[
         ..get("/api/v1/webhooks/{id}", "Removes an address; for admins.", "Anything")
     },
     get("/api/v1/runs/{id}/summary", "What it wrote at its end.", "Anything"),
+    get(
+        "/api/v1/runs/{id}/report",
+        "How good a classifier is, by class; null without one.",
+        "Anything",
+    ),
     get("/api/v1/runs/{id}/metrics", "Its metrics, without their curves.", "List"),
     Route { query: &[CURVES], ..get("/api/v1/runs/{id}/curves", "Its curves.", "Anything") },
     Route {
@@ -200,6 +215,10 @@ const ROUTES: &[Route] = &[
     },
     post("/api/v1/models/{name}/aliases", "Names a version.", "Alias", "Anything"),
     post("/api/v1/tokens", "Makes a user's token; for admins.", "NewToken", "Anything"),
+    Route {
+        query: &[AUDIT],
+        ..get("/api/v1/audit", "Who did what, the newest first; for admins.", "Anything")
+    },
 ];
 
 /// The document.

@@ -88,7 +88,7 @@ pub(super) async fn answer_as(
     look: impl FnOnce() -> Result<Response, Error> + Send + 'static,
 ) -> Response {
     // Before the look: what changes meanwhile is seen by the next.
-    let tag = format!("\"{}\"", api.hub.store().change());
+    let tag = format!("\"{:016x}-{}\"", api.life, api.hub.store().change());
     if headers.get(header::IF_NONE_MATCH).is_some_and(|seen| seen.as_bytes() == tag.as_bytes()) {
         return StatusCode::NOT_MODIFIED.into_response();
     }

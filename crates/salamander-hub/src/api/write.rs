@@ -279,6 +279,9 @@ pub(super) async fn create_token(
         hub.store().set_user(&new.user, new.role, now())?;
         let expires = new.days.map(|days| now() + i64::from(days) * 86_400_000);
         let token = hub.store().new_token(&new.user, now(), expires)?;
+        let done =
+            json!({"do": "make_token", "name": new.user, "role": new.role, "expires": expires});
+        hub.note_done(&user.name, &done);
         Ok(json!({"user": new.user, "role": new.role, "token": token, "expires": expires}))
     })
     .await

@@ -23,9 +23,7 @@ impl Mlflow {
         for run in runs {
             let shown = self.numbers(&run)?.map(|(_, id)| self.hub().store().run(id));
             if run.status == "RUNNING" || !matches!(shown, Some(Ok(_))) {
-                let mut values = Vec::new();
-                measured::read(&self.metrics_file(&run.id), |key, one| values.push((key, one)))?;
-                self.show(&run.id, values);
+                self.show(&run.id, self.all_values(&run.id)?);
             }
         }
         Ok(())
@@ -33,20 +31,43 @@ impl Mlflow {
 
     /// Shows a run with values that are new. What cannot be shown now is kept all the same, and shown later.
     pub(super) fn show(&self, run: &str, values: Vec<(String, MetricValue)>) {
-        if let Err(error) = self.try_to_show(run, values) {
+        let showing = self.showing(run);
+        let shown = self.show_one(run, values);
+        drop(showing);
+        if shown {
+            self.show_unshown();
+        }
+    }
+
+    /// The same for whoever holds the run; says whether it is shown.
+    pub(super) fn show_one(&self, run: &str, values: Vec<(String, MetricValue)>) -> bool {
+        // What could not be shown before comes first: a curve does not go back.
+        let behind = self.unshown().remove(run);
+        let values = if behind { self.all_values(run) } else { Ok(values) };
+        let shown = values.and_then(|values| self.try_to_show(run, values));
+        if let Err(error) = &shown {
             tracing::warn!(%error, run, "a run of MLflow's cannot be shown in the store yet");
             self.unshown().insert(run.to_string());
-            return;
         }
-        let mut unshown = std::mem::take(&mut *self.unshown());
-        while let Some(run) = unshown.pop_first() {
-            let mut values = Vec::new();
-            let read = measured::read(&self.metrics_file(&run), |key, one| values.push((key, one)));
-            if read.and_then(|()| self.try_to_show(&run, values)).is_err() {
-                unshown.insert(run);
-                self.unshown().append(&mut unshown);
+        shown.is_ok()
+    }
+
+    /// Shows what could not be shown before, until something cannot be shown again.
+    pub(super) fn show_unshown(&self) {
+        loop {
+            let next = self.unshown().first().cloned();
+            let Some(run) = next else { return };
+            let _showing = self.showing(&run);
+            if !self.show_one(&run, Vec::new()) {
+                return;
             }
         }
+    }
+
+    fn all_values(&self, run: &str) -> Result<Vec<(String, MetricValue)>, Error> {
+        let mut values = Vec::new();
+        measured::read(&self.metrics_file(run), |key, one| values.push((key, one)))?;
+        Ok(values)
     }
 
     fn try_to_show(&self, run: &str, values: Vec<(String, MetricValue)>) -> Result<(), Error> {

@@ -36,6 +36,9 @@ use crate::{Error, Hub, OWN_FOLDER, now};
 /// The experiment of clients that name none.
 const DEFAULT_EXPERIMENT: &str = "0";
 
+/// Runs that are shown at a time, at most.
+const SHOWING: usize = 64;
+
 /// What clients have said to a hub; clones share it.
 #[derive(Clone)]
 pub struct Mlflow {
@@ -48,6 +51,8 @@ struct MlflowInner {
     said: Mutex<MlflowRecords>,
     /// Runs that the store could not take at the time.
     unshown: Mutex<BTreeSet<String>>,
+    /// Held while values of a run are kept and shown, each by some of the runs.
+    showing: [Mutex<()>; SHOWING],
 }
 
 /// What was said, and the last values of the runs that were looked at.
@@ -66,9 +71,9 @@ impl Mlflow {
         let mut tracked = Tracked::default();
         events.into_iter().for_each(|(event, _)| tracked.apply(event));
         let said = Mutex::new(MlflowRecords { journal, tracked, latest: HashMap::new() });
-        let unshown = Mutex::default();
-        let mlflow =
-            Self { shared: Arc::new(MlflowInner { hub: hub.clone(), folder, said, unshown }) };
+        let (unshown, showing) = (Mutex::default(), std::array::from_fn(|_| Mutex::new(())));
+        let shared = MlflowInner { hub: hub.clone(), folder, said, unshown, showing };
+        let mlflow = Self { shared: Arc::new(shared) };
         mlflow.said().make_default()?;
         mlflow.show_all()?;
         Ok(mlflow)
@@ -92,6 +97,13 @@ impl Mlflow {
         self.shared.unshown.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Held by whoever shows a run: what comes next in a curve is worked out from what is there. Nobody holds two.
+    fn showing(&self, run: &str) -> MutexGuard<'_, ()> {
+        let add = |sum: usize, byte| sum.wrapping_mul(31).wrapping_add(usize::from(byte));
+        let number = run.bytes().fold(0, add) % SHOWING;
+        self.shared.showing[number].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Where the values of a run are.
     fn metrics_file(&self, run: &str) -> PathBuf {
         self.folder().join("runs").join(run).join("metrics.jsonl")
@@ -112,6 +124,8 @@ impl Mlflow {
     /// Keeps values of a run.
     fn measure(&self, run: &str, values: Vec<(String, MetricValue)>) -> Result<(), Error> {
         let file = self.metrics_file(run);
+        // They are shown in the order in which they are kept.
+        let showing = self.showing(run);
         {
             let mut said = self.said();
             measured::append(&file, &values)?;
@@ -120,7 +134,11 @@ impl Mlflow {
                 values.iter().cloned().for_each(|(key, value)| measured::take(latest, key, value));
             }
         }
-        self.show(run, values);
+        let shown = self.show_one(run, values);
+        drop(showing);
+        if shown {
+            self.show_unshown();
+        }
         Ok(())
     }
 }

@@ -1,7 +1,7 @@
 // Curves on a canvas: thousands of them, exact to the pixel. What is drawn can be zoomed down to the single point.
 
 import { button, check, fileName, h, save } from "./dom.js";
-import { number } from "./format.js";
+import { csvCell, number } from "./format.js";
 import { isGap, logTicks, nearest, reduce, smooth, ticks } from "./curve.js";
 import { line as rasterLine, pixelOf } from "./raster.js";
 
@@ -364,9 +364,8 @@ export class Chart {
   }
 
   saveCsv() {
-    const quote = (text) => `"${String(text).replaceAll('"', '""')}"`;
-    const lines = [`curve,${quote(this.options.xLabel ?? "x")},${quote(this.title)}`];
-    for (const line of this.series) line.xs.forEach((x, at) => lines.push(`${quote(line.name)},${x},${line.ys[at] ?? "NaN"}`));
+    const lines = [["curve", this.options.xLabel ?? "x", this.title].map(csvCell).join(",")];
+    for (const line of this.series) line.xs.forEach((x, at) => lines.push(`${csvCell(line.name)},${x},${line.ys[at] ?? "NaN"}`));
     save(fileName(this.title, ".csv"), new Blob([lines.join("\n") + "\n"], { type: "text/csv" }));
   }
 

@@ -49,3 +49,10 @@ export function flat(tree, path = "", into = {}) {
 export function plain(text) {
   return text.replace(/\u001b\[[0-9;?]*[ -/]*[@-~]/g, "").replace(/[\u0000-\u0008\u000b-\u001f]/g, "\u00b7");
 }
+
+/// A value as a cell of CSV. A spreadsheet must not take a name for a formula.
+export function csvCell(value) {
+  const text = value === null || value === undefined ? "" : Array.isArray(value) ? value.join(" ") : String(value);
+  const safe = typeof value === "string" && /^[=+\-@\t\r]/.test(text) ? `'${text}` : text;
+  return /[",\n\r]/.test(safe) ? `"${safe.replaceAll('"', '""')}"` : safe;
+}

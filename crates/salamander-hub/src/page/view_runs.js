@@ -5,7 +5,7 @@ import { groupOf, FIELDS } from "./curves.js";
 import { ask, attempt } from "./dialog.js";
 import { button, check, fileName, fill, h, save, select } from "./dom.js";
 import { parse } from "./filter.js";
-import { duration, flat, number, time } from "./format.js";
+import { csvCell, duration, flat, number, time } from "./format.js";
 import { sortBy, Table } from "./table.js";
 import { curveCharts } from "./view_compare.js";
 
@@ -84,13 +84,7 @@ export function columnPicker(columns, on, changed) {
 
 /// The table as a file for other programs.
 export function saveTable(name, columns, rows) {
-  const quote = (value) => {
-    const text = value === null || value === undefined ? "" : Array.isArray(value) ? value.join(" ") : String(value);
-    // A spreadsheet must not take a name for a formula.
-    const safe = typeof value === "string" && /^[=+\-@]/.test(text) ? `'${text}` : text;
-    return /[",\n]/.test(safe) ? `"${safe.replaceAll('"', '""')}"` : safe;
-  };
-  const lines = [columns.map(({ title }) => quote(title)), ...rows.map((row) => columns.map((column) => quote(column.value(row))))];
+  const lines = [columns.map(({ title }) => csvCell(title)), ...rows.map((row) => columns.map((column) => csvCell(column.value(row))))];
   save(fileName(name, ".csv"), new Blob([lines.map((line) => line.join(",")).join("\n") + "\n"], { type: "text/csv" }));
 }
 

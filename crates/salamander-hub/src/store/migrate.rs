@@ -42,3 +42,27 @@ fn transaction(db: &Db, number: i64, migration: &str) -> String {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::Store;
+    use super::super::users::{User, UserRole};
+    use super::*;
+
+    #[test]
+    fn a_store_of_the_first_format_keeps_its_rows() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("hub.sqlite");
+        let old = rusqlite::Connection::open(&path).expect("made");
+        old.execute_batch(schema::MIGRATIONS[0]).expect("made");
+        let rows = "INSERT INTO users (name, role, created) VALUES ('ada', 'editor', 7); \
+                    PRAGMA user_version = 1";
+        old.execute_batch(rows).expect("written");
+        drop(old);
+        let store = Store::open(&path).expect("opened");
+        assert_eq!(store.read(|db| Ok(format(db)?)).expect("read"), 2);
+        let ada = User { name: "ada".into(), role: UserRole::Editor };
+        assert_eq!(store.users().expect("read"), [ada]);
+        assert!(store.webhooks().expect("the second format's").is_empty());
+    }
+}

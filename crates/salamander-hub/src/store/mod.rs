@@ -13,6 +13,7 @@
 //! - `limits`: budgets and how long logs stay; `webhooks`: who is told of ends; `killed_trials`: what was ended by hand
 //! - `experiments`, `runs`, `checkpoints`, `logs`, `models`, `users`: rows by what they are
 
+pub mod audit;
 pub mod checkpoints;
 pub(crate) mod collected;
 pub(crate) mod curves;

@@ -140,6 +140,21 @@ impl Store {
         Ok(same(&hash(secret, &salt)?, &expected).then_some((user, expires)))
     }
 
+    /// Whose token this would be if its secret is right, as somebody has seen before: only its name is looked at.
+    pub(crate) fn token_user(&self, token: &str, now: i64) -> Result<Option<User>, Error> {
+        let parts = token.strip_prefix(PREFIX).and_then(|rest| rest.split_once('_'));
+        let Some((id, _)) = parts else { return Ok(None) };
+        self.read(|db| {
+            let sql = "SELECT u.name, u.role FROM tokens t JOIN users u ON u.name = t.\"user\" \
+                       WHERE t.id = ?1 AND (t.expires IS NULL OR t.expires > ?2)";
+            let row = db.prepare_cached(sql)?.query_row(params![id, now], |row| {
+                let role = UserRole::parse(&row.get::<String>(1)?).unwrap_or(UserRole::Viewer);
+                Ok(User { name: row.get(0)?, role })
+            });
+            Ok(row.optional()?)
+        })
+    }
+
     /// Whether anybody could log in.
     pub fn has_tokens(&self) -> Result<bool, Error> {
         self.read(|db| Ok(db.prepare_cached("SELECT 1 FROM tokens LIMIT 1")?.exists(())?))

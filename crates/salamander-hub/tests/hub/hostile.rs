@@ -243,3 +243,68 @@ fn tokens_of_others_and_of_yesterday_open_nothing_more() {
         assert_eq!(get(serving.address, path).0, 401, "{path}");
     }
 }
+
+#[test]
+fn a_viewer_searches_and_logs_nothing() {
+    let runs = tempfile::tempdir().expect("a folder");
+    write_run(runs.path(), "a", 10);
+    let serving = Serving::start(runs.path(), Access::Tokens);
+    let store = serving.hub.store();
+    store.set_user("viewer", UserRole::Viewer, now()).expect("made");
+    let token = store.new_token("viewer", now(), None).expect("made");
+    let viewer = serving.client_with(Some(token));
+    let post = |path: &str, body: serde_json::Value| {
+        viewer.post::<serde_json::Value>(&format!("api/2.0/mlflow/{path}"), &body)
+    };
+    post("experiments/search", json!({"max_results": 10})).expect("searched");
+    post("runs/search", json!({"experiment_ids": ["0"], "max_results": 10})).expect("searched");
+    for search in [
+        "experiments/search-datasets",
+        "logged-models/search",
+        "registered-models/get-latest-versions",
+    ] {
+        let found = post(search, json!({"experiment_ids": ["0"], "name": "nobody"}));
+        assert!(!matches!(found, Err(Error::Forbidden(_))), "{search}: {found:?}");
+    }
+    for (call, body) in [
+        ("experiments/create", json!({"name": "mine"})),
+        ("runs/create", json!({"experiment_id": "0"})),
+        ("runs/log-metric", json!({"run_id": "x", "key": "loss", "value": 1, "timestamp": 1})),
+        ("runs/search/", json!({})),
+        ("registered-models/create", json!({"name": "mine"})),
+    ] {
+        let refused = post(call, body);
+        assert!(matches!(refused, Err(Error::Forbidden(_))), "{call}: {refused:?}");
+    }
+}
+
+#[test]
+fn admins_see_who_did_what_and_others_do_not() {
+    let runs = tempfile::tempdir().expect("a folder");
+    write_run(runs.path(), "a", 10);
+    let serving = Serving::start(runs.path(), Access::Tokens);
+    let store = serving.hub.store();
+    let client = |name: &str, role| {
+        store.set_user(name, role, now()).expect("made");
+        serving.client_with(Some(store.new_token(name, now(), None).expect("made")))
+    };
+    let editor = client("editor", UserRole::Editor);
+    let admin = client("admin", UserRole::Admin);
+    editor.change(ExperimentId(1), &json!({"add_labels": ["x"]})).expect("changed");
+    let new = json!({"user": "ada", "role": "viewer"});
+    admin.post::<serde_json::Value>("api/v1/tokens", &new).expect("made");
+    let refused = editor.get::<serde_json::Value>("api/v1/audit", &json!({}));
+    assert!(matches!(refused, Err(Error::Forbidden(_))), "{refused:?}");
+    let asked = |query: serde_json::Value| {
+        admin.get::<serde_json::Value>("api/v1/audit", &query).expect("told")
+    };
+    let newest = asked(json!({"limit": 1}));
+    assert_eq!(newest["items"][0]["user"], "admin");
+    assert_eq!(newest["items"][0]["operation"]["do"], "make_token");
+    assert_eq!(newest["items"][0]["operation"]["name"], "ada");
+    let before = asked(json!({"before": newest["next"]}));
+    let label = &before["items"][0];
+    assert_eq!((&label["user"], &label["operation"]["do"]), (&json!("editor"), &json!("label")));
+    assert_eq!(label["operation"]["add"], json!(["x"]));
+    assert!(!before.to_string().contains("slm_"), "no token is kept");
+}

@@ -5,6 +5,8 @@ use std::net::TcpStream;
 use std::process::Command;
 
 use salamander_hub::api::Access;
+use salamander_hub::store::points::Window;
+use serde_json::{Value as Json, json};
 
 use crate::folders::{Serving, write_run};
 
@@ -53,6 +55,36 @@ fn mlflows_client_logs_searches_registers_and_reads_what_we_trained() {
     let metrics = serving.hub.store().metrics(id).expect("read");
     let many = metrics.iter().find(|metric| metric.name == "many").expect("there");
     assert_eq!((many.points, many.last), (900, Some(899.0)));
+}
+
+#[test]
+fn a_curve_that_many_log_at_once_has_each_step_once() {
+    const STEPS: i64 = 30;
+    let runs = tempfile::tempdir().expect("a folder");
+    let serving = Serving::start(runs.path(), Access::Open);
+    let new = json!({"experiment_id": "0", "run_name": "together"});
+    let made: Json = serving.client().post("api/2.0/mlflow/runs/create", &new).expect("made");
+    let run = made["run"]["info"]["run_id"].as_str().expect("a run");
+    std::thread::scope(|threads| {
+        for _ in 0..8 {
+            threads.spawn(|| {
+                let client = serving.client();
+                for step in 1..=STEPS {
+                    let point = json!({"key": "loss", "value": step, "timestamp": 1, "step": step});
+                    let batch = json!({"run_id": run, "metrics": [point]});
+                    client.post::<Json>("api/2.0/mlflow/runs/log-batch", &batch).expect("logged");
+                }
+            });
+        }
+    });
+    let listed = serving.hub.store().runs(&Default::default()).expect("read").items;
+    let id = listed.iter().find(|run| run.name == "together").expect("there").id;
+    let window = Window { from: i64::MIN, to: i64::MAX, stretches: 1000 };
+    let curve = serving.hub.store().curve(id, "loss", &window).expect("read").expect("there");
+    assert_eq!(curve.steps, (1..=STEPS).collect::<Vec<_>>());
+    let metrics = serving.hub.store().metrics(id).expect("read");
+    let loss = metrics.iter().find(|metric| metric.name == "loss").expect("there");
+    assert_eq!(loss.points, STEPS as u64);
 }
 
 #[test]

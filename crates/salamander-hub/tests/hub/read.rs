@@ -6,6 +6,7 @@ use std::net::TcpStream;
 
 use salamander_hub::api::Access;
 use salamander_hub::ingest::Ingester;
+use salamander_hub::remote::RemoteRun;
 use salamander_hub::store::logs::LogQuery;
 use salamander_hub::store::page::ListQuery;
 use salamander_hub::store::users::UserRole;
@@ -153,13 +154,8 @@ fn strangers_and_nonsense_are_refused() {
     let runs = tempfile::tempdir().expect("a folder");
     write_run(runs.path(), "a", 10);
     let serving = Serving::start(runs.path(), Access::Open);
-    let ask = |request: &str| {
-        let mut stream = TcpStream::connect(serving.address).expect("connected");
-        stream.write_all(request.as_bytes()).expect("sent");
-        let mut answer = String::new();
-        let _ = stream.read_to_string(&mut answer);
-        answer.lines().next().unwrap_or_default().to_string()
-    };
+    let ask =
+        |request: &str| send(&serving, request).lines().next().unwrap_or_default().to_string();
     let get = |path: &str, host: &str| {
         ask(&format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n"))
     };
@@ -174,11 +170,124 @@ fn strangers_and_nonsense_are_refused() {
     assert!(get("/api/v1/runs?cursor=zzz", "localhost").contains("400"));
     assert!(get("/api/v1/runs/9.1", "localhost").contains("404"));
     assert!(get("/nowhere", "localhost").contains("404"));
-    let tag = serving.hub.store().change();
-    let again = format!(
-        "GET /api/v1/runs HTTP/1.1\r\nHost: localhost\r\nIf-None-Match: \"{tag}\"\r\nConnection: close\r\n\r\n"
-    );
-    assert!(ask(&again).contains("304"));
+    let tag = tag_of_runs(&serving);
+    assert!(ask(&runs_unless(&tag)).contains("304"));
+    assert!(ask(&runs_unless("\"1\"")).contains("200"));
+}
+
+#[test]
+fn what_one_hub_has_answered_is_nothing_to_another() {
+    let runs = tempfile::tempdir().expect("a folder");
+    write_run(runs.path(), "a", 10);
+    let first = Serving::start(runs.path(), Access::Open);
+    let tag = tag_of_runs(&first);
+    assert!(send(&first, &runs_unless(&tag)).starts_with("HTTP/1.1 304"));
+    drop(first);
+    // On the same address, and perhaps with as many changes.
+    let second = Serving::start(runs.path(), Access::Open);
+    assert!(send(&second, &runs_unless(&tag)).starts_with("HTTP/1.1 200"));
+    assert_ne!(tag_of_runs(&second), tag);
+}
+
+#[test]
+fn figures_are_open_metrics() {
+    let runs = tempfile::tempdir().expect("a folder");
+    write_run(runs.path(), "a", 10);
+    let serving = Serving::start(runs.path(), Access::Open);
+    let request = "GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+    let answer = send(&serving, request);
+    let (head, page) = answer.split_once("\r\n\r\n").expect("a body");
+    assert!(head.starts_with("HTTP/1.1 200"), "{head}");
+    assert!(head.to_lowercase().contains("application/openmetrics-text"), "{head}");
+    let lines: Vec<&str> = page.lines().collect();
+    assert_eq!(lines.last(), Some(&"# EOF"));
+    let (mut typed, mut samples) = (Vec::new(), 0);
+    for line in &lines[..lines.len() - 1] {
+        if let Some(about) = line.strip_prefix("# ") {
+            let mut words = about.splitn(3, ' ');
+            let (kind, name) = (words.next().expect("a kind"), words.next().expect("a name"));
+            assert!(["HELP", "TYPE", "UNIT"].contains(&kind), "{line}");
+            assert!(name.starts_with("salamander_hub_"), "{line}");
+            if kind == "TYPE" {
+                assert!(!typed.contains(&name), "{line}: it has a type already");
+                typed.push(name);
+            }
+            continue;
+        }
+        let (series, value) = line.rsplit_once(' ').expect("a value");
+        assert!(value.parse::<f64>().is_ok(), "{line}");
+        let name = match series.split_once('{') {
+            Some((name, labels)) => {
+                assert!(labels.ends_with("\"}") && labels.contains("=\""), "{line}");
+                name
+            }
+            None => series,
+        };
+        let family = typed.last().expect("a type before each sample");
+        let ending = name.strip_prefix(family).expect("samples follow their type");
+        assert!(["", "_total", "_created"].contains(&ending), "{line}");
+        samples += 1;
+    }
+    assert!(samples > 4, "{page}");
+    for name in ["salamander_hub_runs{state=\"completed\"} 1", "salamander_hub_changes_total "] {
+        assert!(lines.iter().any(|line| line.starts_with(name)), "{name}: {page}");
+    }
+}
+
+#[test]
+fn a_large_summary_of_a_run_elsewhere_arrives_whole() {
+    let runs = tempfile::tempdir().expect("a folder");
+    let serving = Serving::start(runs.path(), Access::Open);
+    let uid = "0123456789abcdef0123456789abcdef";
+    let run = RemoteRun { uid: uid.into(), id: "search".into(), host: "there".into() };
+    let standing = serving.hub.begin_remote(&run).expect("begun");
+    // Sends a summary of so many bytes, and gives the status and how much is there then.
+    let put = |bytes: usize, stamp: &str| {
+        let mut summary = b"{\"state\":\"completed\",\"trials\":\"".to_vec();
+        summary.resize(bytes - 2, b'x');
+        summary.extend(b"\"}");
+        let head = format!(
+            "PUT /api/v1/remote-runs/{uid}/files?path=summary.json&stamp={stamp}&offset=0 HTTP/1.1\r\n\
+             Host: localhost\r\nConnection: close\r\nContent-Length: {bytes}\r\n\r\n"
+        );
+        let mut stream = TcpStream::connect(serving.address).expect("connected");
+        // A hub that refuses it closes while it is sent.
+        let _ = stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(&summary));
+        let mut answer = String::new();
+        let _ = stream.read_to_string(&mut answer);
+        let path = runs.path().join(&standing.folder).join("summary.json");
+        let kept = fs::read(path).is_ok_and(|kept| kept == summary);
+        let status = answer.split(' ').nth(1).and_then(|status| status.parse::<u16>().ok());
+        (status.unwrap_or(0), kept)
+    };
+    assert_eq!(put(3 << 20, "1"), (200, true));
+    assert_eq!(put(16 << 20, "2"), (200, true));
+    let (status, kept) = put(18 << 20, "3");
+    assert!(matches!(status, 0 | 413) && !kept, "{status}");
+}
+
+/// A request as it stands, and its answer.
+fn send(serving: &Serving, request: &str) -> String {
+    let mut stream = TcpStream::connect(serving.address).expect("connected");
+    stream.write_all(request.as_bytes()).expect("sent");
+    let mut answer = String::new();
+    let _ = stream.read_to_string(&mut answer);
+    answer
+}
+
+/// Asks for all runs, unless they are those of this tag.
+fn runs_unless(tag: &str) -> String {
+    format!(
+        "GET /api/v1/runs HTTP/1.1\r\nHost: localhost\r\nIf-None-Match: {tag}\r\nConnection: close\r\n\r\n"
+    )
+}
+
+/// The tag of the list of runs.
+fn tag_of_runs(serving: &Serving) -> String {
+    let answer = send(serving, &runs_unless("\"nothing\""));
+    let mut headers = answer.lines().filter_map(|line| line.split_once(": "));
+    let tag = headers.find(|(name, _)| name.eq_ignore_ascii_case("etag"));
+    tag.expect("a tag").1.trim().to_string()
 }
 
 #[test]

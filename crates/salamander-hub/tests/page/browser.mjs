@@ -9,7 +9,8 @@ const { chromium } = createRequire(`${PLAYWRIGHT}/`)("playwright-core");
 const browser = await chromium.launch({ timeout: 120_000, executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium", args: ["--no-sandbox"] });
 const context = await browser.newContext({ viewport: { width: 1280, height: 900 }, acceptDownloads: true });
 const page = await context.newPage();
-page.setDefaultTimeout(120_000);
+// A million lines are read first, in a debug build and perhaps beside other tests.
+page.setDefaultTimeout(600_000);
 const [problems, elsewhere] = [[], []];
 page.on("pageerror", (error) => problems.push(String(error)));
 // Reading pixels back is this test's doing, not the page's.
@@ -21,7 +22,7 @@ page.on("request", (request) => {
 });
 const api = async (path) => (await fetch(`${base}/api/v1/${path}`)).json();
 const until = async (what, holds) => {
-  for (let tries = 0; tries < 2400; tries += 1) {
+  for (let tries = 0; tries < 12_000; tries += 1) {
     if (await holds()) return;
     await new Promise((done) => setTimeout(done, 50));
   }

@@ -5,7 +5,7 @@ import { band, interpolate, logTicks, nearest, rankCorrelation, reduce, smooth, 
 import { byMetric, decode } from "../../src/page/curves.js";
 import { diffLines, nearChanges } from "../../src/page/diff.js";
 import { parse } from "../../src/page/filter.js";
-import { duration, flat, number, plain } from "../../src/page/format.js";
+import { csvCell, duration, flat, number, plain } from "../../src/page/format.js";
 import { eventsOf, goodput, stretchesOf } from "../../src/page/run_events.js";
 import { line, pixelOf } from "../../src/page/raster.js";
 import { sortBy } from "../../src/page/table.js";
@@ -68,6 +68,10 @@ new Uint8Array(sent, 8).set(head);
 new Float64Array(sent, sent.byteLength - 32).set([1, 2, 0.5, NaN]);
 const [received] = decode(sent);
 assert.deepEqual([received.run, [...received.curves[0].steps], [...received.curves[0].values]], ["1.1", [1, 2], [0.5, NaN]]);
+
+// A name is no formula, a number is a number.
+assert.deepEqual(["=1+1", "-x", "@a", "a", 'say "a", b', -1.5, null, ["a", "b"]].map(csvCell),
+  ["'=1+1", "'-x", "'@a", "a", '"say ""a"", b"', "-1.5", "", "a b"]);
 
 assert.deepEqual(smooth([1, 1, null, 1], 0.9).map((y) => (y === null ? y : Number(y.toFixed(9)))), [1, 1, null, 1]);
 assert.deepEqual(ticks(0, 1, 5), [0, 0.2, 0.4, 0.6, 0.8, 1]);

@@ -404,6 +404,8 @@ impl TrialQueue {
             if let Instruction::Copy { from, until } = action.what {
                 let origin = self.origin(from);
                 self.origins.insert(action.trial, origin);
+                // A copy begins anew, also when what it takes the place of had failed too often.
+                self.restarts.remove(&action.trial);
                 folders.copy(action.trial, from, until)?;
             }
         }

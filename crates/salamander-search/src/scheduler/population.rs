@@ -114,7 +114,8 @@ impl Scheduler for Population {
     }
 
     fn first_length(&self, _bracket: usize) -> u64 {
-        self.rule.interval.min(self.rule.length)
+        // Who is made later, for one that was refused, meets the others where they meet next.
+        self.meeting
     }
 
     fn created(&mut self, trial: TrialId, _bracket: usize) {

@@ -219,6 +219,15 @@ fn ray(all: &Arguments<'_>, scale: RangeScale, integer: bool) -> Result<Distribu
             (all.whole("lower")?, if quantum.is_some() { upper } else { upper - 1.0 })
         }
     };
+    if let Some(quantum) = quantum {
+        // Rounding would leave the range, and with it what the model takes; Ray refuses it as well.
+        let is_multiple = |end: f64| (end / quantum - (end / quantum).round()).abs() <= 1e-9;
+        for (name, end) in [("lower", low), ("upper", high)] {
+            if !is_multiple(end) {
+                return Err(all.wrong(name, &format!("{end} is no multiple of q {quantum}")));
+            }
+        }
+    }
     let grain = match (quantum, integer) {
         (Some(quantum), _) => Grain::Round(quantum),
         (None, true) => Grain::Step(1.0),

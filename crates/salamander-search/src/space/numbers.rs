@@ -69,10 +69,7 @@ impl NumberRange {
             _ => value,
         };
         // Rounding of the last bit must not leave the range.
-        match self.grain {
-            Grain::Round(_) if !self.integer => value,
-            _ => value.clamp(self.low, self.high),
-        }
+        value.clamp(self.low, self.high)
     }
 
     /// The places that give the same value as this one, where there is more than one value per place.

@@ -64,6 +64,7 @@ fn all_dialects_draw_within_their_ranges() {
     check("{int: {low: 1, high: 16, log: true}}", 1.0, 16.0);
     check("{float: {low: 0, high: 1, step: 0.25}}", 0.0, 1.0);
     check("{type: quniform, lower: 0, upper: 2, q: 0.5}", 0.0, 2.0);
+    check("{quniform: [0.1, 0.3, 0.1]}", 0.1, 0.3);
 }
 
 #[test]
@@ -145,6 +146,10 @@ fn mistakes_are_named_with_their_line() {
     check_error(
         "lr: {loguniform: {lower: 0, upper: 1}}",
         "line 1: hyperparameters.lr.lower: a logarithmic range begins above 0",
+    );
+    check_error(
+        "x: 1\ndropout: {quniform: [0, 0.9, 0.5]}",
+        "line 2: hyperparameters.dropout.upper: 0.9 is no multiple of q 0.5",
     );
     check_error(
         "x: {type: categorical, vals: []}",
