@@ -9,7 +9,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, setrlimit};
 use serde_json::Value;
-use tests::chaos::{self, Fire, processes_of};
+use tests::chaos::{self, Fire, left_behind, names, processes_of};
 
 use crate::elastic::fire;
 use crate::faults::SmallDisk;
@@ -168,24 +168,6 @@ impl Aimed {
 /// Whether a line of a log says that a generation begins in this way.
 fn is_begin(line: &str, how: &str) -> bool {
     line.contains(" begins ") && line.contains(how)
-}
-
-/// Files and folders of these names.
-fn names(folder: &Path, is_one: impl Fn(&str) -> bool) -> Vec<String> {
-    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-    let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
-    names.filter(|name| is_one(name)).collect()
-}
-
-/// What a run that is over must not have: files of writers that were killed, and checkpoints that never counted.
-fn left_behind(run: &Path) -> Vec<String> {
-    let checkpoints = run.join("checkpoints");
-    let list = fs::read_to_string(checkpoints.join("counted")).expect("a list");
-    let is_counted = |name: &str| name == "counted" || list.lines().any(|line| line == name);
-    let mut left = names(&checkpoints, |name| !is_counted(name));
-    let is_unfinished = |name: &str| name.ends_with(".tmp") || name == "master.address";
-    left.extend(names(run, is_unfinished));
-    left
 }
 
 #[test]

@@ -78,9 +78,20 @@ pub fn run(program: &Path, folder: &Path, fire: &Fire) -> Result<Story, String> 
     let last = out.lines().last().unwrap_or_default();
     story.summary = serde_json::from_str(last).map_err(|error| format!("{error}: {last:?}"))?;
     prove(program, folder, fire, &story.summary)?;
+    leaves_nothing(fire, &story.summary)?;
     match children(parent.id()).as_slice() {
         [] => Ok(story),
         left => Err(format!("processes are left behind: {left:?}")),
+    }
+}
+
+/// A run that is over has the checkpoints that count, and nothing that killed writers left. Servers that wait for nobody
+/// begin with rows that they keep beside them.
+fn leaves_nothing(fire: &Fire, summary: &Value) -> Result<(), String> {
+    let run = summary["dir"].as_str().filter(|_| !fire.asynchronous);
+    match run.map(|run| left_behind(Path::new(run))).unwrap_or_default().as_slice() {
+        [] => Ok(()),
+        left => Err(format!("files are left behind: {left:?}")),
     }
 }
 
@@ -350,6 +361,24 @@ pub fn count(summary: &Value, fire: &Fire) -> Result<(), String> {
         return Err(format!("{} weights; {}", weights.len(), wrong.join("; ")));
     }
     Ok(())
+}
+
+/// Files and folders of these names.
+pub fn names(folder: &Path, is_one: impl Fn(&str) -> bool) -> Vec<String> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
+    names.filter(|name| is_one(name)).collect()
+}
+
+/// What a run that is over must not have: files of writers that were killed, and checkpoints that never counted.
+pub fn left_behind(run: &Path) -> Vec<String> {
+    let checkpoints = run.join("checkpoints");
+    let list = fs::read_to_string(checkpoints.join("counted")).unwrap_or_default();
+    let is_counted = |name: &str| name == "counted" || list.lines().any(|line| line == name);
+    let mut left = names(&checkpoints, |name| !is_counted(name));
+    let is_unfinished = |name: &str| name.ends_with(".tmp") || name == "master.address";
+    left.extend(names(run, is_unfinished));
+    left
 }
 
 fn parameter(checkpoint: &Path) -> Result<Vec<f32>, String> {
