@@ -123,16 +123,29 @@ fn long_experiment(place: &Workplace) -> String {
                 data: {training: ids.csv, shuffle: full}\n\
                 strategy: allreduce\n\
                 workers: 3\n\
+                micro_batches: 3\n\
+                reproducibility: {experiment_seed: 7}\n\
                 hyperparameters: {global_batch_size: 40, records: 4000, delay_ms: 10}\n\
                 searcher: {metric: loss, max_length: {epochs: 3}}\n\
                 elastic: {silence: 1}\n";
     place.write("long.yaml", text).display().to_string()
 }
 
+/// Whoever died, the weights are those of one process that nobody disturbed, to the last bit.
+fn has_the_bits_of_one_process(place: &Workplace, experiment: &str, summary: &Value) {
+    let alone = ["strategy=local", "workers=1", "hyperparameters.delay_ms=0"];
+    let sets = alone.iter().flat_map(|set| ["--set", set]);
+    let args: Vec<&str> = [experiment, "--out", "alone"].into_iter().chain(sets).collect();
+    let expected = place.train(&args);
+    assert!(summary["weights_hash"].is_string(), "{summary}");
+    assert_eq!(summary["weights_hash"], expected["weights_hash"], "{summary}");
+}
+
 #[test]
 fn ctrl_c_ends_every_process_and_the_run_goes_on_later() {
     let place = Workplace::new();
-    let command = place.command(&["train", &long_experiment(&place)]);
+    let experiment = long_experiment(&place);
+    let command = place.command(&["train", &experiment]);
     let (mut child, run) = start(command, &place, 20, Duration::ZERO);
     signal(&child, Signal::INT);
     assert_eq!(child.wait().expect("ended").code(), Some(130));
@@ -146,6 +159,7 @@ fn ctrl_c_ends_every_process_and_the_run_goes_on_later() {
     for line in summary["ledger"].as_array().expect("a ledger") {
         assert_eq!((&line["applied"], &line["missing"]), (&4000.into(), &0.into()), "{line}");
     }
+    has_the_bits_of_one_process(&place, &experiment, &summary);
 }
 
 #[test]
@@ -169,6 +183,7 @@ fn a_killed_parent_leaves_nobody_and_the_run_goes_on_later() {
     for line in summary["ledger"].as_array().expect("a ledger") {
         assert_eq!((&line["applied"], &line["missing"]), (&4000.into(), &0.into()), "{line}");
     }
+    has_the_bits_of_one_process(&place, &experiment, &summary);
 }
 
 #[test]
@@ -216,6 +231,7 @@ fn a_worker_that_hangs_is_replaced() {
     for line in summary["ledger"].as_array().expect("a ledger") {
         assert_eq!((&line["applied"], &line["missing"]), (&4000.into(), &0.into()), "{line}");
     }
+    has_the_bits_of_one_process(&place, &experiment, &summary);
 }
 
 #[test]

@@ -6,6 +6,8 @@ mod assets;
 mod mistakes;
 mod stage;
 
+use std::path::Path;
+
 use fake_cluster::{How, JOBS, PODS, wait_until};
 use salamander_core::seed::Rng;
 use serde_json::json;
@@ -15,7 +17,7 @@ use self::stage::{SHARED, Stage};
 use crate::elastic::fire;
 use crate::places::s3_settings;
 use crate::stored::{Bucket, STORE};
-use crate::support::Workplace;
+use crate::support::{PROGRAM, Workplace};
 
 /// Long enough that a job does not end before the test lets it.
 fn job(servers: u32, asynchronous: bool) -> Fire {
@@ -204,7 +206,8 @@ fn a_ring_with_an_object_store_needs_no_volume() {
     let restarts = stage.end();
     assert_eq!(restarts["master"], 1, "{restarts}");
     let (_elsewhere, summary) = bucket.resume_elsewhere("tally");
-    chaos::count(&summary, &fire).expect("every record exactly once per epoch");
+    let proven = chaos::prove(Path::new(PROGRAM), stage.place.path(), &fire, &summary);
+    proven.expect("every record exactly once per epoch, and the bits of an undisturbed run");
 }
 
 #[test]
