@@ -91,6 +91,7 @@ pub(crate) fn fire(seed: u64, workers: u32, faults: usize) -> Fire {
         batch: 40,
         epochs: 3,
         faults,
+        in_exchange: 0,
         delay_ms: 3,
         transport: "auto",
         loud: false,
@@ -265,9 +266,14 @@ fn strangers_are_refused_and_commands_work_while_a_run_goes_on() {
     let (mut child, run) = start(command, &place, 10, Duration::ZERO);
     let shown = run.display().to_string();
 
-    let status = || place.ok(&["status", &shown, "--json"]).json();
-    let all = |status: &Value| status["workers"].as_array().is_some_and(|all| all.len() == 3);
-    let status = std::iter::repeat_with(status).take(30).find(all).expect("three workers");
+    let begun = Instant::now();
+    let status = loop {
+        let status = place.ok(&["status", &shown, "--json"]).json();
+        if status["workers"].as_array().is_some_and(|all| all.len() == 3) {
+            break status;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(60), "not three workers: {status}");
+    };
     let workers = status["workers"].as_array().expect("workers");
     let master = std::fs::read_to_string(run.join("master.address")).expect("an address");
     let endpoints = workers.iter().map(|worker| worker["endpoint"].as_str().expect("an endpoint"));
