@@ -14,6 +14,13 @@ use super::super::{Snapshot, read_on};
 use super::*;
 
 const FOLDER: &str = "run/checkpoints";
+const SEEDS: u64 = 300;
+
+/// How many seeds are tried; `SALAMANDER_SEEDS` asks for more.
+fn seeds() -> u64 {
+    std::env::var("SALAMANDER_SEEDS")
+        .map_or(SEEDS, |seeds| seeds.parse().expect("SALAMANDER_SEEDS is a number"))
+}
 
 /// A server with a few rows.
 fn engine() -> Engine {
@@ -94,8 +101,7 @@ fn rot(seed: u64, faulty: &FaultyDisk, steps: u64) {
 
 #[test]
 fn a_checkpoint_that_was_written_survives_every_disk() {
-    let engine = engine();
-    let seeds = 300;
+    let (engine, seeds) = (engine(), seeds());
     let failed: usize = (0..seeds).map(|seed| lives(seed, &engine)).sum();
     assert!(failed as u64 > seeds / 10, "disks have failed: {failed}");
 }
