@@ -272,6 +272,9 @@ impl Stage {
         summary["ledger"] = ledger.get("ledger").cloned().unwrap_or(ledger);
         assert_eq!(summary["ledger"].as_array().map(Vec::len), Some(self.fire.epochs as usize));
         let newest = newest(&run);
+        let name = newest.file_name().expect("a name").to_string_lossy().into_owned();
+        let shown = || self.cluster.get(JOBS, "tally").expect("there")["status"].clone();
+        wait_until("the status has the newest checkpoint", || shown()["checkpoint"] == *name);
         summary["checkpoint"] = newest.display().to_string().into();
         summary["weights_hash"] = weights_hash(&newest);
         chaos::prove(Path::new(PROGRAM), self.place.path(), &self.fire, &summary)
