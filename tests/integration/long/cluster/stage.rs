@@ -279,6 +279,10 @@ impl Stage {
         summary["weights_hash"] = weights_hash(&newest);
         chaos::prove(Path::new(PROGRAM), self.place.path(), &self.fire, &summary)
             .expect("every record exactly once per epoch, and the bits of an undisturbed run");
+        if !self.fire.asynchronous {
+            // The job is told to be complete before the last of its pods has ended.
+            wait_until("nothing is left behind", || chaos::left_behind(&run).is_empty());
+        }
         summary
     }
 
