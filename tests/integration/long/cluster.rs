@@ -161,6 +161,34 @@ fn workers_and_servers_in_pods_show_their_figures() {
     stage.finish();
 }
 
+/// As `kubectl salamander get` runs it.
+#[test]
+fn the_plugin_of_kubectl_shows_a_job_and_scales_it() {
+    let mut stage = Stage::new(&job(0, false), SHARED);
+    stage.train(&[]);
+    stage.wait("the list of jobs", |stage| {
+        let listed = stage.plugin(&["get"]).out();
+        listed.lines().any(|line| line.starts_with("tally ") && line.contains("Running"))
+    });
+    stage.wait("the job with its pods", |stage| {
+        let shown = stage.plugin(&["get", "tally"]).out();
+        shown.contains("3 of 3 workers") && shown.lines().any(|line| line.starts_with("master"))
+    });
+    stage.wait("what each worker does", |stage| {
+        let top = stage.plugin(&["top", "tally"]).out();
+        top.lines().filter(|line| line.starts_with(char::is_numeric)).count() == 3
+    });
+    let early = stage.plugin(&["ledger", "tally"]);
+    assert!(early.code() == Some(1) && early.err().contains("no ledger yet"), "{}", early.err());
+    let scaled = stage.plugin(&["scale", "tally", "--workers", "2"]);
+    assert_eq!((scaled.code(), scaled.out().trim()), (Some(0), "scaled"), "{}", scaled.err());
+    stage.wait("two workers", |stage| stage.cluster.pods("tally", "worker").len() == 2);
+    stage.trains_on();
+    let epochs = stage.finish()["ledger"].as_array().map_or(0, Vec::len);
+    let ledger = stage.plugin(&["ledger", "tally"]);
+    assert_eq!(ledger.out().matches("intact").count(), epochs, "{}", ledger.err());
+}
+
 #[test]
 fn a_job_that_is_deleted_while_it_trains_leaves_nothing() {
     let mut stage = Stage::new(&job(2, false), SHARED);
