@@ -3,6 +3,7 @@
 
 use std::path::Path;
 
+use salamander_core::environment;
 use salamander_core::seed::derive;
 use salamander_files::faulty::FaultyDisk;
 
@@ -12,8 +13,8 @@ const SEEDS: u64 = 4_000;
 
 /// How many seeds are tried; `SALAMANDER_SEEDS` asks for more.
 fn seeds() -> u64 {
-    std::env::var("SALAMANDER_SEEDS")
-        .map_or(SEEDS, |seeds| seeds.parse().expect("SALAMANDER_SEEDS is a number"))
+    let asked = std::env::var(environment::SEEDS);
+    asked.map_or(SEEDS, |seeds| seeds.parse().expect("a number of seeds"))
 }
 
 /// Masters that come and go on one disk. Returns how many appends failed, and how often the journal was torn.

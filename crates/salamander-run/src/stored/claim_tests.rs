@@ -3,6 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 
+use salamander_core::environment;
 use salamander_core::seed::derive;
 use salamander_master::journal::sign;
 
@@ -12,8 +13,8 @@ const SEEDS: u64 = 20_000;
 
 /// How many seeds are tried; `SALAMANDER_SEEDS` asks for more.
 fn seeds() -> u64 {
-    std::env::var("SALAMANDER_SEEDS")
-        .map_or(SEEDS, |seeds| seeds.parse().expect("SALAMANDER_SEEDS is a number"))
+    let asked = std::env::var(environment::SEEDS);
+    asked.map_or(SEEDS, |seeds| seeds.parse().expect("a number of seeds"))
 }
 
 /// What is to be put, and what must be there for it.

@@ -4,6 +4,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use salamander_core::environment;
 use salamander_core::progress::StepCount;
 use salamander_core::seed::derive;
 use salamander_files::faulty::FaultyDisk;
@@ -18,8 +19,8 @@ const SEEDS: u64 = 300;
 
 /// How many seeds are tried; `SALAMANDER_SEEDS` asks for more.
 fn seeds() -> u64 {
-    std::env::var("SALAMANDER_SEEDS")
-        .map_or(SEEDS, |seeds| seeds.parse().expect("SALAMANDER_SEEDS is a number"))
+    let asked = std::env::var(environment::SEEDS);
+    asked.map_or(SEEDS, |seeds| seeds.parse().expect("a number of seeds"))
 }
 
 /// A server with a few rows.
