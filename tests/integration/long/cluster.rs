@@ -164,7 +164,7 @@ fn workers_and_servers_in_pods_show_their_figures() {
 /// As `kubectl salamander get` runs it.
 #[test]
 fn the_plugin_of_kubectl_shows_a_job_and_scales_it() {
-    let mut stage = Stage::new(&job(0, false), SHARED);
+    let mut stage = Stage::new(&Fire { epochs: 20, ..job(0, false) }, SHARED);
     stage.train(&[]);
     stage.wait("the list of jobs", |stage| {
         let listed = stage.plugin(&["get"]).out();
