@@ -2,8 +2,9 @@
 //!
 //! # Layout
 //!
-//! - `fuzz_targets/` has one file per decoder: the file formats through [`read_all`], and `example`, `yaml`,
-//!   `experiment`, `handshake`, `ps_request` and `control` on the bytes themselves.
+//! - `fuzz_targets/` has one file per decoder: the formats of data files through [`read_all`]; and on the bytes
+//!   themselves `example`, `yaml`, `experiment`, what a run keeps or passes on (`journal`, `manifest`,
+//!   `packed_state`) and what strangers send (`handshake`, `ps_request`, `control`, `serve_request`).
 
 use std::path::PathBuf;
 use std::sync::{Once, OnceLock};

@@ -5,11 +5,11 @@ use std::fs;
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, setrlimit};
 use serde_json::Value;
-use tests::chaos::{self, Fire, processes_of};
+use tests::chaos::{self, Fire, left_behind, names, processes_of};
 
 use crate::elastic::fire;
 use crate::faults::SmallDisk;
@@ -87,14 +87,34 @@ impl Aimed {
         fs::read_to_string(self.run.join(format!("logs/worker-{slot}.log"))).unwrap_or_default()
     }
 
-    /// What writers have not finished.
-    fn unfinished(&self) -> Vec<String> {
-        names(&self.run.join("checkpoints"), |name| name.starts_with(".step-"))
+    /// The workers, once there are as many as wanted and each has done a step: all of them hold the state.
+    fn workers_at_work(&mut self) -> Vec<u32> {
+        let wanted = self.fire.workers as usize;
+        self.until("all workers train", |run| {
+            let workers = run.workers();
+            let is_at_work = workers.len() >= wanted && workers.iter().all(|pid| run.steps(*pid));
+            is_at_work.then_some(workers)
+        })
+    }
+
+    /// Whether a worker has begun a step: it says so in a file of its own.
+    fn steps(&self, pid: u32) -> bool {
+        self.place.path().join(format!("phase-{pid}")).exists()
+    }
+
+    /// Whether a writer has begun something since then and not finished it. Those that were killed before have left
+    /// something, too.
+    fn is_writing(&self, since: SystemTime) -> bool {
+        let folder = self.run.join("checkpoints");
+        let begun =
+            |name: &String| fs::metadata(folder.join(name)).and_then(|data| data.modified());
+        let unfinished = names(&folder, |name| name.starts_with(".step-"));
+        unfinished.iter().any(|name| begun(name).is_ok_and(|begun| begun > since))
     }
 
     /// Kills a worker in a moment; whether it was that moment.
     fn hit(&mut self, target: AimedAt) -> bool {
-        let before = self.workers();
+        let before = self.workers_at_work();
         let (begin, victims) = match target {
             AimedAt::Writing => return self.hit_writing(&before),
             // Nobody has the state any more.
@@ -105,20 +125,19 @@ impl Aimed {
             self.kill(*pid);
         }
         let (slot, pid) = self.until("a worker begins", |run| run.begins(begin, &before));
-        // One that has its state goes on to steps, and says so in a file of its own.
-        let has_stepped = self.place.path().join(format!("phase-{pid}")).exists();
+        // One that has its state goes on to steps.
+        let has_stepped = self.steps(pid);
         let is_last = self.log(slot).lines().last().is_some_and(|last| is_begin(last, begin));
         self.kill(pid) && is_last && !has_stepped
     }
 
     /// Kills all workers while one of them writes; what it has not finished proves it.
     fn hit_writing(&mut self, workers: &[u32]) -> bool {
-        let is_writing = |run: &Self| (!run.unfinished().is_empty()).then_some(());
+        let since = SystemTime::now();
+        let is_writing = |run: &Self| run.is_writing(since).then_some(());
         self.until("a checkpoint is being written", is_writing);
-        for pid in workers {
-            self.kill(*pid);
-        }
-        !self.unfinished().is_empty()
+        let killed = workers.iter().filter(|pid| self.kill(**pid)).count();
+        killed > 0 && self.is_writing(since)
     }
 
     /// So many checkpoints count.
@@ -151,27 +170,9 @@ fn is_begin(line: &str, how: &str) -> bool {
     line.contains(" begins ") && line.contains(how)
 }
 
-/// Files and folders of these names.
-fn names(folder: &Path, is_one: impl Fn(&str) -> bool) -> Vec<String> {
-    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-    let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
-    names.filter(|name| is_one(name)).collect()
-}
-
-/// What a run that is over must not have: files of writers that were killed, and checkpoints that never counted.
-fn left_behind(run: &Path) -> Vec<String> {
-    let checkpoints = run.join("checkpoints");
-    let list = fs::read_to_string(checkpoints.join("counted")).expect("a list");
-    let is_counted = |name: &str| name == "counted" || list.lines().any(|line| line == name);
-    let mut left = names(&checkpoints, |name| !is_counted(name));
-    let is_unfinished = |name: &str| name.ends_with(".tmp") || name == "master.address";
-    left.extend(names(run, is_unfinished));
-    left
-}
-
 #[test]
 fn workers_killed_while_states_are_sent_read_and_written_lose_nothing() {
-    let mut run = Aimed::begin(Fire { delay_ms: 25, ..fire(1, 3, 14) });
+    let mut run = Aimed::begin(Fire { delay_ms: 25, ..fire(1, 3, 28) });
     run.await_counted(1);
     let targets = [AimedAt::Transfer, AimedAt::Loading, AimedAt::Writing];
     let mut hits = targets.map(|target| (target, 0));
@@ -268,6 +269,9 @@ fn copy_folder(from: &Path, to: &Path) {
 #[test]
 fn two_thousand_idle_connections_hold_up_no_run() {
     let mut run = Aimed::begin(Fire { epochs: 2, delay_ms: 40, ..fire(1, 2, 4) });
+    // More than most shells allow a process; the run's own have begun with that.
+    let limit = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }).expect("raised");
     let address = fs::read_to_string(run.run.join("master.address")).expect("an address");
     let connect = |_| TcpStream::connect(address.trim()).expect("the port is open");
     let idle: Vec<TcpStream> = (0..2_000).map(connect).collect();

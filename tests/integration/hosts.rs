@@ -271,7 +271,7 @@ fn a_link_of_64_kbit_per_second_slows_a_run_and_changes_no_bit() {
     let text = "entrypoint: tally\n\
                 data: {training: ids.csv, shuffle: full}\n\
                 strategy: allreduce\n\
-                workers: 2\n\
+                workers: {min: 2, max: 2}\n\
                 micro_batches: 4\n\
                 hyperparameters: {global_batch_size: 40, records: 400}\n\
                 reproducibility: {experiment_seed: 7}\n\

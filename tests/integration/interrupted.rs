@@ -192,15 +192,21 @@ fn a_second_control_c_ends_at_once() {
 
 #[test]
 fn callbacks_stop_training_and_keep_their_state_over_a_resume() {
-    let place = Workplace::new();
-    place.write("points.csv", &crate::support::points_csv(4000));
-    let text = "entrypoint: points\ndata: {training: points.csv}\n\
-                hyperparameters: {global_batch_size: 8, stop_after: 1400}\n\
-                searcher: {max_length: {epochs: 3}}\n";
-    let file = place.write("x.yaml", text).display().to_string();
-    let (mut child, run) = start(place.command(&["train", &file]), &place, 50, Duration::ZERO);
-    signal(&child, Signal::INT);
-    assert_eq!(child.wait().expect("it ends").code(), Some(130));
+    // It stops by itself soon: on a fast machine perhaps before the signal arrives, and then it is tried again.
+    let interrupted = || {
+        let place = Workplace::new();
+        place.write("points.csv", &crate::support::points_csv(4000));
+        let text = "entrypoint: points\ndata: {training: points.csv}\n\
+                    hyperparameters: {global_batch_size: 8, stop_after: 1400}\n\
+                    searcher: {max_length: {epochs: 3}}\n";
+        let file = place.write("x.yaml", text).display().to_string();
+        let (mut child, run) = start(place.command(&["train", &file]), &place, 50, Duration::ZERO);
+        signal(&child, Signal::INT);
+        let code = child.wait().expect("it ends").code();
+        assert!(matches!(code, Some(0 | 130)), "{code:?}");
+        (code == Some(130)).then_some((place, run))
+    };
+    let (place, run) = (0..20).find_map(|_| interrupted()).expect("interrupted before its end");
     let summary = resume(&place, &run);
     assert_eq!(summary["steps"], 1400, "the callback counted on where it was");
     assert_eq!(summary["state"], "completed");

@@ -3,7 +3,7 @@
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -16,7 +16,7 @@ use tests::chaos::{self, Fire};
 use crate::elastic::fire;
 use crate::interrupted::signal;
 use crate::places::{Server, moto, s3_settings, script};
-use crate::support::{Ended, Workplace, points_csv, weights_of};
+use crate::support::{Ended, PROGRAM, Workplace, points_csv, weights_of};
 
 const CREATE_BUCKET: &str = r#"
 import boto3, sys
@@ -296,7 +296,8 @@ pub(crate) fn goes_on_elsewhere(test: &str, fire: &Fire) {
     let run = the_run(&place);
     let (elsewhere, summary) = bucket.resume_elsewhere(&run);
     assert_eq!(summary["state"], "completed", "{summary}");
-    chaos::count(&summary, fire).expect("every record exactly once per epoch");
+    let proven = chaos::prove(Path::new(PROGRAM), place.path(), fire, &summary);
+    proven.expect("every record exactly once per epoch, and the bits of an undisturbed run");
     let checkpoint = PathBuf::from(summary["checkpoint"].as_str().expect("a checkpoint"));
     assert!(checkpoint.starts_with(elsewhere.path().canonicalize().expect("a folder")));
     let gate = &bucket.gate;

@@ -12,6 +12,9 @@ use salamander_core::plan::Plan;
 use salamander_core::seed::Rng;
 use serde_json::Value;
 
+/// A run that faults are still to come for is so much slower: on a fast machine, too, it does not end before them.
+const SLOWER: u64 = 8;
+
 /// What is done to which run.
 #[derive(Clone, Debug)]
 pub struct Fire {
@@ -31,7 +34,9 @@ pub struct Fire {
     pub epochs: u64,
     /// How many times something is done to the run.
     pub faults: usize,
-    /// How long a micro-batch takes.
+    /// How many of these hit an exchange at least: more is done until they have, at most twice as much.
+    pub in_exchange: usize,
+    /// How long a micro-batch takes; longer by [`SLOWER`] until everything was done to the run.
     pub delay_ms: u64,
     /// How gradients travel.
     pub transport: &'static str,
@@ -65,9 +70,12 @@ struct Process {
 /// Trains under fire in a folder of its own; the error says what went wrong.
 pub fn run(program: &Path, folder: &Path, fire: &Fire) -> Result<Story, String> {
     prepare(folder, fire);
-    let mut parent = start(program, folder).map_err(|error| error.to_string())?;
+    let slow = folder.join("slow");
+    fs::write(&slow, "").map_err(|error| error.to_string())?;
+    let mut parent = start(program, folder, fire, &slow).map_err(|error| error.to_string())?;
     let mut story = Story::default();
     let shot = shoot(program, folder, &mut parent, fire, &mut story);
+    let _ = fs::remove_file(&slow);
     let ended = shot.and_then(|()| wait(&mut parent, folder));
     if ended.is_err() {
         let _ = parent.kill();
@@ -78,9 +86,20 @@ pub fn run(program: &Path, folder: &Path, fire: &Fire) -> Result<Story, String> 
     let last = out.lines().last().unwrap_or_default();
     story.summary = serde_json::from_str(last).map_err(|error| format!("{error}: {last:?}"))?;
     prove(program, folder, fire, &story.summary)?;
+    leaves_nothing(fire, &story.summary)?;
     match children(parent.id()).as_slice() {
         [] => Ok(story),
         left => Err(format!("processes are left behind: {left:?}")),
+    }
+}
+
+/// A run that is over has the checkpoints that count, and nothing that killed writers left. Servers that wait for nobody
+/// begin with rows that they keep beside them.
+fn leaves_nothing(fire: &Fire, summary: &Value) -> Result<(), String> {
+    let run = summary["dir"].as_str().filter(|_| !fire.asynchronous);
+    match run.map(|run| left_behind(Path::new(run))).unwrap_or_default().as_slice() {
+        [] => Ok(()),
+        left => Err(format!("files are left behind: {left:?}")),
     }
 }
 
@@ -141,9 +160,12 @@ pub fn prepare(folder: &Path, fire: &Fire) {
     fs::write(folder.join("tally.yaml"), experiment).expect("written");
 }
 
-fn start(program: &Path, folder: &Path) -> std::io::Result<Child> {
+/// Starts a run that is slow as long as a file is there.
+fn start(program: &Path, folder: &Path, fire: &Fire, slow: &Path) -> std::io::Result<Child> {
+    let delay = format!("hyperparameters.delay_ms={}", SLOWER * fire.delay_ms);
+    let slow = format!("hyperparameters.slow_file={}", slow.display());
     Command::new(program)
-        .args(["train", "tally.yaml", "--json"])
+        .args(["train", "tally.yaml", "--json", "--set", &delay, "--set", &slow])
         .current_dir(folder)
         .stdin(Stdio::null())
         .stdout(File::create(folder.join("out.txt"))?)
@@ -167,7 +189,11 @@ fn shoot(
         }
         std::thread::sleep(Duration::from_millis(20));
     }
-    while story.faults.len() < fire.faults {
+    let is_enough = |story: &Story| {
+        let hits = story.in_exchange() >= fire.in_exchange;
+        story.faults.len() >= fire.faults && (hits || story.faults.len() >= 2 * fire.faults)
+    };
+    while !is_enough(story) {
         std::thread::sleep(Duration::from_millis(100 + rng.below(300)));
         if parent.try_wait().map_err(|error| error.to_string())?.is_some() {
             let done = story.faults.len();
@@ -350,6 +376,24 @@ pub fn count(summary: &Value, fire: &Fire) -> Result<(), String> {
         return Err(format!("{} weights; {}", weights.len(), wrong.join("; ")));
     }
     Ok(())
+}
+
+/// Files and folders of these names.
+pub fn names(folder: &Path, is_one: impl Fn(&str) -> bool) -> Vec<String> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
+    names.filter(|name| is_one(name)).collect()
+}
+
+/// What a run that is over must not have: files of writers that were killed, and checkpoints that never counted.
+pub fn left_behind(run: &Path) -> Vec<String> {
+    let checkpoints = run.join("checkpoints");
+    let list = fs::read_to_string(checkpoints.join("counted")).unwrap_or_default();
+    let is_counted = |name: &str| name == "counted" || list.lines().any(|line| line == name);
+    let mut left = names(&checkpoints, |name| !is_counted(name));
+    let is_unfinished = |name: &str| name.ends_with(".tmp") || name == "master.address";
+    left.extend(names(run, is_unfinished));
+    left
 }
 
 fn parameter(checkpoint: &Path) -> Result<Vec<f32>, String> {

@@ -164,6 +164,9 @@ pub const POD_IP: Variable = Variable {
 /// The process that a step of a pipeline ends with; set by pipelines, for commands that they start.
 pub const PARENT: &str = "SALAMANDER_PARENT";
 
+/// With how many seeds simulations run. Tests read it and nobody else, so that the guide does not have it.
+pub const SEEDS: &str = "SALAMANDER_SEEDS";
+
 /// What people set.
 pub const FOR_PEOPLE: &[Variable] = &[
     LOG,

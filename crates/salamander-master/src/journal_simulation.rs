@@ -3,10 +3,19 @@
 
 use std::path::Path;
 
+use salamander_core::environment;
 use salamander_core::seed::derive;
 use salamander_files::faulty::FaultyDisk;
 
 use super::*;
+
+const SEEDS: u64 = 4_000;
+
+/// How many seeds are tried; `SALAMANDER_SEEDS` asks for more.
+fn seeds() -> u64 {
+    let asked = std::env::var(environment::SEEDS);
+    asked.map_or(SEEDS, |seeds| seeds.parse().expect("a number of seeds"))
+}
 
 /// Masters that come and go on one disk. Returns how many appends failed, and how often the journal was torn.
 fn lives(seed: u64) -> (usize, usize) {
@@ -53,10 +62,12 @@ fn lives(seed: u64) -> (usize, usize) {
 
 #[test]
 fn what_was_waited_for_survives_every_disk() {
-    let lives: Vec<(usize, usize)> = (0..2_000).map(lives).collect();
+    let seeds = seeds();
+    let lives: Vec<(usize, usize)> = (0..seeds).map(lives).collect();
     let failed: usize = lives.iter().map(|(failed, _)| failed).sum();
     let torn: usize = lives.iter().map(|(_, torn)| torn).sum();
-    assert!(failed > 2_000 / 4 && torn > 2_000 / 4, "{failed} {torn}");
+    let many = |count: usize| count as u64 > seeds / 4;
+    assert!(many(failed) && many(torn), "{failed} {torn} of {seeds}");
 }
 
 #[test]

@@ -12,7 +12,7 @@ use salamander_data::Row;
 use crate::example::{self, Batch, DecodeError, Example, ExampleContext};
 use crate::trainer::Setup;
 
-pub(crate) use members::train_together;
+pub(crate) use members::{Flip, train_together};
 
 /// A point and its side.
 pub(crate) struct TestPoint {

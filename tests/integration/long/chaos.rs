@@ -15,7 +15,7 @@ fn count(story: &Story, kind: &str) -> usize {
 
 #[test]
 fn every_record_counts_once_under_many_kills_stops_and_joins() {
-    let story = under_fire(&fire(1, 4, 16));
+    let story = under_fire(&Fire { in_exchange: 3, ..fire(1, 4, 16) });
     let places: Vec<&str> = story.faults.iter().map(|(_, at)| at.as_str()).collect();
     assert!(story.in_exchange() >= 3, "few faults hit an exchange: {places:?}");
     assert!(story.summary["generations"].as_u64() > Some(3), "{}", story.summary);
@@ -47,7 +47,8 @@ fn every_record_counts_once_with_tables_on_servers_that_are_killed() {
 
 #[test]
 fn every_record_counts_once_without_waiting_whoever_is_killed() {
-    let story = under_fire(&Fire { servers: 2, asynchronous: true, ..fire(2, 3, 14) });
+    let fire = Fire { servers: 2, asynchronous: true, in_exchange: 3, ..fire(2, 3, 14) };
+    let story = under_fire(&fire);
     for kind in ["killed worker", "killed master", "killed parameter server"] {
         assert!(count(&story, kind) > 0, "no {kind}: {:?}", story.faults);
     }

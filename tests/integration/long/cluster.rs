@@ -6,6 +6,8 @@ mod assets;
 mod mistakes;
 mod stage;
 
+use std::path::Path;
+
 use fake_cluster::{How, JOBS, PODS, wait_until};
 use salamander_core::seed::Rng;
 use serde_json::json;
@@ -15,7 +17,7 @@ use self::stage::{SHARED, Stage};
 use crate::elastic::fire;
 use crate::places::s3_settings;
 use crate::stored::{Bucket, STORE};
-use crate::support::Workplace;
+use crate::support::{PROGRAM, Workplace};
 
 /// Long enough that a job does not end before the test lets it.
 fn job(servers: u32, asynchronous: bool) -> Fire {
@@ -159,6 +161,34 @@ fn workers_and_servers_in_pods_show_their_figures() {
     stage.finish();
 }
 
+/// As `kubectl salamander get` runs it.
+#[test]
+fn the_plugin_of_kubectl_shows_a_job_and_scales_it() {
+    let mut stage = Stage::new(&Fire { epochs: 20, ..job(0, false) }, SHARED);
+    stage.train(&[]);
+    stage.wait("the list of jobs", |stage| {
+        let listed = stage.plugin(&["get"]).out();
+        listed.lines().any(|line| line.starts_with("tally ") && line.contains("Running"))
+    });
+    stage.wait("the job with its pods", |stage| {
+        let shown = stage.plugin(&["get", "tally"]).out();
+        shown.contains("3 of 3 workers") && shown.lines().any(|line| line.starts_with("master"))
+    });
+    stage.wait("what each worker does", |stage| {
+        let top = stage.plugin(&["top", "tally"]).out();
+        top.lines().filter(|line| line.starts_with(char::is_numeric)).count() == 3
+    });
+    let early = stage.plugin(&["ledger", "tally"]);
+    assert!(early.code() == Some(1) && early.err().contains("no ledger yet"), "{}", early.err());
+    let scaled = stage.plugin(&["scale", "tally", "--workers", "2"]);
+    assert_eq!((scaled.code(), scaled.out().trim()), (Some(0), "scaled"), "{}", scaled.err());
+    stage.wait("two workers", |stage| stage.cluster.pods("tally", "worker").len() == 2);
+    stage.trains_on();
+    let epochs = stage.finish()["ledger"].as_array().map_or(0, Vec::len);
+    let ledger = stage.plugin(&["ledger", "tally"]);
+    assert_eq!(ledger.out().matches("intact").count(), epochs, "{}", ledger.err());
+}
+
 #[test]
 fn a_job_that_is_deleted_while_it_trains_leaves_nothing() {
     let mut stage = Stage::new(&job(2, false), SHARED);
@@ -204,7 +234,8 @@ fn a_ring_with_an_object_store_needs_no_volume() {
     let restarts = stage.end();
     assert_eq!(restarts["master"], 1, "{restarts}");
     let (_elsewhere, summary) = bucket.resume_elsewhere("tally");
-    chaos::count(&summary, &fire).expect("every record exactly once per epoch");
+    let proven = chaos::prove(Path::new(PROGRAM), stage.place.path(), &fire, &summary);
+    proven.expect("every record exactly once per epoch, and the bits of an undisturbed run");
 }
 
 #[test]

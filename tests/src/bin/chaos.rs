@@ -26,6 +26,7 @@ fn main() -> ExitCode {
             batch: 40,
             epochs: 3,
             faults,
+            in_exchange: if faults >= 50 { 10 } else { 0 },
             delay_ms: 3,
             transport: if seed.is_multiple_of(3) { "tcp" } else { "auto" },
             loud: true,

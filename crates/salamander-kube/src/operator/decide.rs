@@ -83,6 +83,10 @@ impl Planner<'_> {
             (phase.filter(|phase| phase.is_final()), &self.status.message)
         {
             let message = message.clone().unwrap_or_default();
+            // A master says its last words after it said that the run is over.
+            if let Some((_, pod)) = masters(&observed.pods).pop() {
+                self.copy_progress(&progress_of(pod));
+            }
             self.delete_members(&observed.pods);
             self.expire();
             return (phase, message);
@@ -182,9 +186,7 @@ impl Planner<'_> {
 
     fn with_master(&mut self, number: u32, pod: &Pod, pods: &[Pod]) -> PhaseMessage {
         self.status.master = Some(number as i32);
-        let progress = pod.annotations().get(names::PROGRESS);
-        let progress =
-            progress.and_then(|text| JobProgress::from_annotation(text)).unwrap_or_default();
+        let progress = progress_of(pod);
         self.copy_progress(&progress);
         let state = pod_state::read(pod, self.now);
         match progress.ended().or_else(|| ending_of_exit(pod)) {
@@ -363,6 +365,12 @@ fn masters(pods: &[Pod]) -> Vec<(u32, &Pod)> {
         .collect();
     masters.sort_by_key(|(number, _)| *number);
     masters
+}
+
+/// What a master says.
+fn progress_of(pod: &Pod) -> JobProgress {
+    let progress = pod.annotations().get(names::PROGRESS);
+    progress.and_then(|text| JobProgress::from_annotation(text)).unwrap_or_default()
 }
 
 pub(super) fn role(pod: &Pod) -> Option<PodRole> {

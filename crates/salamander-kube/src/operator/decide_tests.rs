@@ -148,6 +148,16 @@ fn the_end_of_a_run_is_believed_from_words_or_from_the_exit_code() {
 }
 
 #[test]
+fn what_a_master_says_after_the_end_is_copied_too() {
+    let known = json!({"master": 0, "phase": "Complete", "message": "m", "checkpoint": "step-6"});
+    let last = json!({"state": "completed", "step": 7, "checkpoint": "step-7"}).to_string();
+    let pod = pod("master", 0, 0, json!({names::PROGRESS: last}), ended(0, 0));
+    let plan = check(&job(json!({}), known), vec![pod], Phase::Complete, &[]);
+    assert_eq!((plan.status.step, plan.status.checkpoint.as_deref()), (Some(7), Some("step-7")));
+    assert_eq!((plan.status.message.as_deref(), plan.events.len()), (Some("m"), 0));
+}
+
+#[test]
 fn suspending_stops_first_and_deletes_then() {
     let wanted = json!({"suspend": true});
     let asked = job(wanted.clone(), json!({"master": 0, "phase": "Running"}));

@@ -20,6 +20,7 @@ use super::event_watcher::EventWatcher;
 use super::master_poller::MasterPoller;
 use super::memory::MemoryLimits;
 use super::metrics::RunMetrics;
+use super::notes;
 use super::orders::{MasterMessage, OrderHandler, WAITING, lock, report};
 use super::pod_api::{CallOutcome, PodApi};
 use super::pod_set::{PodAction, PodSet, RoleMemory};
@@ -234,9 +235,19 @@ impl Controller {
         self.reporter.take(progress);
     }
 
+    /// Tells people what the master has noted.
+    fn tell_notes(&self) {
+        for note in self.watcher.notes() {
+            if let Some(told) = notes::is_told(&note) {
+                self.api.tell(told.type_, &told.about, told.reason, &note);
+            }
+        }
+    }
+
     /// Writes how far the run is; the ending, once all is done.
     pub(super) fn tick(&mut self) -> Option<Ending> {
         self.change(|pods, now| pods.tick(now));
+        self.tell_notes();
         let facts = {
             let pods = self.pods();
             let (pending, waiting) = pods.waiting();
@@ -250,7 +261,9 @@ impl Controller {
             Some((ending, since))
                 if (told_all && self.answered_last) || since.elapsed() > LAST_EVENTS =>
             {
-                self.reporter.over(ending);
+                // A master that has left before it was asked again has told its last checkpoint on the way.
+                let kept = self.watcher.kept().filter(|_| !self.answered_last);
+                self.reporter.over(ending, kept);
             }
             Some(_) => return None,
             None => {}

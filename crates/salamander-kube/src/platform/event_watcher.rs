@@ -1,24 +1,32 @@
 //! Watches the master's events, on a thread of its own. The master does not leave before all watchers have the
 //! end, so that the last epoch is not lost.
 
+use std::collections::VecDeque;
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use salamander_proto::client::{Admin, SessionOptions};
 use salamander_proto::v1::event::Event;
 use tracing::debug;
 
+use super::notes;
 use crate::milestones::Milestones;
 
 /// How long a call may take, and how long to wait after one that failed.
 const CALL: Duration = Duration::from_secs(5);
 const AGAIN: Duration = Duration::from_millis(200);
+/// Notes that may wait to be told: nobody reads more of them at a time.
+const WAITING: usize = 64;
 
 #[derive(Default)]
 struct WatchedState {
     milestones: Mutex<Milestones>,
+    /// The checkpoint that counted last.
+    kept: Mutex<Option<String>>,
+    /// What people are still to be told.
+    notes: Mutex<VecDeque<String>>,
     over: AtomicBool,
     closed: AtomicBool,
 }
@@ -37,7 +45,17 @@ impl EventWatcher {
 
     /// What was told so far.
     pub(super) fn milestones(&self) -> Milestones {
-        self.0.milestones.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        lock(&self.0.milestones).clone()
+    }
+
+    /// The last checkpoint that was told of.
+    pub(super) fn kept(&self) -> Option<String> {
+        lock(&self.0.kept).clone()
+    }
+
+    /// What people want to know and were not told yet.
+    pub(super) fn notes(&self) -> VecDeque<String> {
+        std::mem::take(&mut *lock(&self.0.notes))
     }
 
     /// Whether everything was told.
@@ -74,15 +92,32 @@ impl WatchedState {
             Some(Event::Report(report)) => {
                 // What another version of the program tells is left out.
                 if let Ok(report) = report.try_into() {
-                    self.milestones.lock().unwrap_or_else(PoisonError::into_inner).take(report);
+                    lock(&self.milestones).take(report);
                 }
             }
             Some(Event::Ended(_)) => self.over.store(true, Ordering::Release),
-            Some(Event::Note(_) | Event::Result(_)) | None => {}
+            Some(Event::Note(text)) => self.note(text),
+            Some(Event::Result(_)) | None => {}
         }
         match self.closed.load(Ordering::Acquire) || self.over.load(Ordering::Acquire) {
             true => ControlFlow::Break(()),
             false => ControlFlow::Continue(()),
         }
     }
+
+    fn note(&self, text: String) {
+        if let Some(id) = notes::kept(&text) {
+            *lock(&self.kept) = Some(id.to_string());
+        }
+        if notes::is_told(&text).is_some() {
+            let mut waiting = lock(&self.notes);
+            if waiting.len() < WAITING {
+                waiting.push_back(text);
+            }
+        }
+    }
+}
+
+fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -8,6 +8,7 @@ pub mod log_words;
 mod master_poller;
 pub mod memory;
 pub mod metrics;
+mod notes;
 mod orders;
 mod pod_api;
 pub mod pod_set;

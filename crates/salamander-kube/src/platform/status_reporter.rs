@@ -91,8 +91,8 @@ impl StatusReporter {
         }
     }
 
-    /// The run is over.
-    pub(super) fn over(&mut self, ending: &Ending) {
+    /// The run is over. `kept` is its last checkpoint, where the progress does not know it.
+    pub(super) fn over(&mut self, ending: &Ending, kept: Option<String>) {
         // A short run may be over before the master was asked for the first time.
         let unasked = || JobProgress {
             contract: Some(CONTRACT),
@@ -106,6 +106,9 @@ impl StatusReporter {
             Ending::Completed | Ending::Interrupted => None,
         };
         progress.workers = 0;
+        if kept.is_some() {
+            progress.checkpoint = kept;
+        }
         catch_up(progress);
     }
 
@@ -172,7 +175,7 @@ mod tests {
         reporter.written(true);
         reporter.take(progress("running", 2));
         assert_eq!(reporter.due(facts()), None, "too soon");
-        reporter.over(&Ending::Failed("bad data".into()));
+        reporter.over(&Ending::Failed("bad data".into()), None);
         let last = reporter.due(facts()).expect("due");
         assert_eq!((last.state.as_str(), last.reason.as_deref()), ("failed", Some("bad data")));
         reporter.written(false);
@@ -208,7 +211,7 @@ mod tests {
         let mut reporter = StatusReporter::new(Duration::from_secs(1_000));
         let epoch = crate::milestones::Epoch { steps: 16, ..Default::default() };
         reporter.note(Milestones { epochs: vec![epoch], ..Milestones::default() });
-        reporter.over(&Ending::Completed);
+        reporter.over(&Ending::Completed, None);
         let told = reporter.due(PodFacts::default()).expect("its end");
         assert_eq!(
             (told.contract, told.step, told.milestones.epochs.len()),
@@ -224,8 +227,21 @@ mod tests {
         reporter.note(Milestones { epochs: vec![epoch], ..Milestones::default() });
         assert_eq!(reporter.due(PodFacts::default()).expect("due").step, Some(17));
         reporter.written(true);
-        reporter.over(&Ending::Completed);
+        reporter.over(&Ending::Completed, None);
         let last = reporter.due(PodFacts::default()).expect("due");
         assert_eq!((last.step, last.epoch), (Some(20), Some(1)));
+    }
+
+    #[test]
+    fn a_checkpoint_that_was_kept_after_the_last_question_is_shown_at_the_end() {
+        let mut reporter = StatusReporter::new(Duration::from_secs(1_000));
+        let checkpoint = Some("step-17".to_string());
+        reporter.take(JobProgress { checkpoint, ..progress("running", 17) });
+        reporter.over(&Ending::Completed, Some("step-20".to_string()));
+        let last = reporter.due(PodFacts::default()).expect("due");
+        assert_eq!(last.checkpoint.as_deref(), Some("step-20"));
+        reporter.written(true);
+        reporter.over(&Ending::Completed, None);
+        assert!(reporter.due(PodFacts::default()).is_none() && reporter.is_written(), "it stays");
     }
 }

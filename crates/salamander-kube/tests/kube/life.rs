@@ -33,6 +33,10 @@ fn a_job_goes_on_when_workers_and_masters_are_killed_and_ends() {
         progress.workers == 3 && progress.generation != group && progress.restarts > 0
     });
     println!("from a worker's death to its replacement in the group: {:?}", killed.elapsed());
+    wait_until("people are told why it left", || {
+        let events = cluster.list("/apis/events.k8s.io/v1/events");
+        events.iter().any(|event| event["reason"] == "WorkerDropped")
+    });
 
     let before = cluster.workers("j");
     let master = cluster.pods("j", "master").remove(0).name;

@@ -123,7 +123,12 @@ pub fn run(
             let (listener, address) = bind(crate::cluster::in_family(options.listen)).await?;
             config.sink = Box::new(files);
             listening(address);
-            return Box::pin(crate::cluster::lead(config, listener, pods, &keys)).await;
+            let led = Box::pin(crate::cluster::lead(config, listener, pods, &keys)).await;
+            // Its pods have ended; one on a node that was lost has nothing to write any more.
+            if matches!(led, Ok(Exit::Code(0))) {
+                tidy(&run);
+            }
+            return led;
         }
         let (listener, address) = bind(options.listen).await?;
         files.address = Some(address);
@@ -186,9 +191,14 @@ impl ByHand {
             model.class_names(&assets).ok()
         });
         Summary::new(run, &finished, class_names.unwrap_or_default()).write();
-        if let Err(error) = remove_leftovers(&run.checkpoints()) {
-            tracing::warn!(%error, "what killed processes have left among the checkpoints stays there");
-        }
+        tidy(run);
+    }
+}
+
+/// Removes what killed processes have left among the checkpoints of a run that is over.
+fn tidy(run: &RunLayout) {
+    if let Err(error) = remove_leftovers(&run.checkpoints()) {
+        tracing::warn!(%error, "what killed processes have left among the checkpoints stays there");
     }
 }
 

@@ -4,6 +4,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use salamander_core::environment;
 use salamander_core::progress::StepCount;
 use salamander_core::seed::derive;
 use salamander_files::faulty::FaultyDisk;
@@ -14,6 +15,13 @@ use super::super::{Snapshot, read_on};
 use super::*;
 
 const FOLDER: &str = "run/checkpoints";
+const SEEDS: u64 = 300;
+
+/// How many seeds are tried; `SALAMANDER_SEEDS` asks for more.
+fn seeds() -> u64 {
+    let asked = std::env::var(environment::SEEDS);
+    asked.map_or(SEEDS, |seeds| seeds.parse().expect("a number of seeds"))
+}
 
 /// A server with a few rows.
 fn engine() -> Engine {
@@ -94,8 +102,7 @@ fn rot(seed: u64, faulty: &FaultyDisk, steps: u64) {
 
 #[test]
 fn a_checkpoint_that_was_written_survives_every_disk() {
-    let engine = engine();
-    let seeds = 300;
+    let (engine, seeds) = (engine(), seeds());
     let failed: usize = (0..seeds).map(|seed| lives(seed, &engine)).sum();
     assert!(failed as u64 > seeds / 10, "disks have failed: {failed}");
 }

@@ -82,7 +82,7 @@ fn trained(folder: &Path, size: usize, csv: &str, on_nan: &str) -> Vec<Result<Ou
     };
     match size {
         1 => vec![entry::<Steep>().train(setup(0), None, Vec::new())],
-        size => train_together::<Steep>(size, setup, |_, _| {}),
+        size => train_together::<Steep>(size, setup, |_, _| {}, None),
     }
 }
 

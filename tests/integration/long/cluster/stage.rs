@@ -2,6 +2,7 @@
 
 use std::ffi::OsStr;
 use std::fs::File;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -11,7 +12,7 @@ use serde_json::{Value, json};
 use tests::chaos::{self, Fire};
 
 use crate::interrupted::steps_logged;
-use crate::support::{PROGRAM, Workplace};
+use crate::support::{Ended, PROGRAM, Workplace};
 
 /// A folder that all pods see.
 pub(super) const SHARED: &str = "storage: {hostPath: /var/salamander}\n";
@@ -51,6 +52,14 @@ impl Stage {
         command.args(["--platform", "kube", "--namespace", NAMESPACE]);
         command.env("KUBECONFIG", self.cluster.server.kubelet.folder().join("kubeconfig"));
         command
+    }
+
+    /// What the program says as the plugin of kubectl, which is what it is called.
+    pub(super) fn plugin(&self, args: &[&str]) -> Ended {
+        let mut command = self.place.command(args);
+        command.arg0("kubectl-salamander").args(["--namespace", NAMESPACE]);
+        command.env("KUBECONFIG", self.cluster.server.kubelet.folder().join("kubeconfig"));
+        Ended(command.output().expect("the program starts"))
     }
 
     /// The command that submits the job and follows it.
@@ -272,10 +281,17 @@ impl Stage {
         summary["ledger"] = ledger.get("ledger").cloned().unwrap_or(ledger);
         assert_eq!(summary["ledger"].as_array().map(Vec::len), Some(self.fire.epochs as usize));
         let newest = newest(&run);
+        let name = newest.file_name().expect("a name").to_string_lossy().into_owned();
+        let shown = || self.cluster.get(JOBS, "tally").expect("there")["status"].clone();
+        wait_until("the status has the newest checkpoint", || shown()["checkpoint"] == *name);
         summary["checkpoint"] = newest.display().to_string().into();
         summary["weights_hash"] = weights_hash(&newest);
         chaos::prove(Path::new(PROGRAM), self.place.path(), &self.fire, &summary)
             .expect("every record exactly once per epoch, and the bits of an undisturbed run");
+        if !self.fire.asynchronous {
+            // The job is told to be complete before the last of its pods has ended.
+            wait_until("nothing is left behind", || chaos::left_behind(&run).is_empty());
+        }
         summary
     }
 

@@ -7,7 +7,7 @@ use salamander_core::optimizer::Optimizer;
 
 use super::*;
 use crate::context::Context;
-use crate::testing::{Points, TestPoint, setup, train_together};
+use crate::testing::{Flip, Points, TestPoint, setup, train_together};
 use crate::trial::BuildError;
 
 /// linear.
@@ -61,6 +61,11 @@ fn most_members_are_right() {
 
 /// Trains, one member's parameters being a little off from the begin; what became of each.
 fn with_one_off(size: usize, off: Option<usize>) -> Vec<String> {
+    ends(size, off, None)
+}
+
+/// Trains, with something wrong; what became of each.
+fn ends(size: usize, off: Option<usize>, flip: Option<Flip>) -> Vec<String> {
     let folder = tempfile::tempdir().expect("a folder");
     let csv: String = (0..12).map(|at| format!("{at},{},{}\n", 12 - at, at % 2)).collect();
     let rest = "hyperparameters: {global_batch_size: 4}\nmicro_batches: 3\nworkers: 3\n\
@@ -81,6 +86,7 @@ fn with_one_off(size: usize, off: Option<usize>) -> Vec<String> {
                 });
             }
         },
+        flip,
     );
     let text = |end: Result<_, Error>| match end {
         Ok(crate::trainer::Outcome { progress, .. }) => format!("{} steps", progress.steps),
@@ -95,6 +101,15 @@ fn a_member_whose_parameters_differ_is_named_and_leaves() {
     let ends = with_one_off(3, Some(1));
     assert!(ends[1].starts_with("worker 1 holds other parameters than most"), "{ends:?}");
     // The others go on without it.
+    let leaving = Error::Leaving.to_string();
+    assert_eq!((&ends[0], &ends[2]), (&leaving, &leaving));
+}
+
+#[test]
+fn a_bit_that_flips_in_shared_memory_is_noticed_and_named() {
+    // Of the sum that one member applies.
+    let ends = ends(3, None, Some(Flip { rank: 1, after: 2 }));
+    assert!(ends[1].starts_with("worker 1 holds other parameters than most"), "{ends:?}");
     let leaving = Error::Leaving.to_string();
     assert_eq!((&ends[0], &ends[2]), (&leaving, &leaving));
 }
