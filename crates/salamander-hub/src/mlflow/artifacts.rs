@@ -8,6 +8,9 @@ use axum::extract::{Request, State};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use futures::StreamExt;
+use salamander_core::layout::{
+    ASSETS, CHECKPOINTS, CONFUSION, EXPERIMENT, METRICS, PLAN, REPORT, SUMMARY,
+};
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt;
 
@@ -18,16 +21,8 @@ use super::refusal::MlflowRefusal;
 use crate::{Error, RunId};
 
 /// What of our run folders clients may read; others have keys in them.
-const SHOWN: [&str; 8] = [
-    "experiment.yaml",
-    "summary.json",
-    "report.json",
-    "confusion.svg",
-    "metrics.jsonl",
-    "plan.json",
-    "checkpoints",
-    "assets",
-];
+const SHOWN: [&str; 8] =
+    [EXPERIMENT, SUMMARY, REPORT, CONFUSION, METRICS, PLAN, CHECKPOINTS, ASSETS];
 
 /// Where the artifacts of an experiment go.
 pub(super) fn location(experiment: &str) -> String {

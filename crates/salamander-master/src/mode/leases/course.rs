@@ -12,6 +12,7 @@ use salamander_core::asynchronous::ServerCheckpoint;
 use salamander_core::callback::Callbacks;
 use salamander_core::course::{Collected, Course, KeptRows, LeasePlan, MakeFolder, Next, Wishes};
 use salamander_core::elastic::Millis;
+use salamander_core::layout::CHECKPOINTS;
 use salamander_core::metrics::Metrics;
 use salamander_core::plan::MicroBatch;
 use salamander_core::progress::{Progress, StepCount};
@@ -329,7 +330,7 @@ mod tests {
             parameters: 7,
             validation_batches: 2,
             initial: folder.join("initial.rows"),
-            checkpoints: folder.join("checkpoints"),
+            checkpoints: folder.join(CHECKPOINTS),
             make_folder: Arc::new(|kept| Ok((format!("{:?}", kept.watched), kept.progress))),
         }
     }
