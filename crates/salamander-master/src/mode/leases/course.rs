@@ -12,7 +12,6 @@ use salamander_core::asynchronous::ServerCheckpoint;
 use salamander_core::callback::Callbacks;
 use salamander_core::course::{Collected, Course, KeptRows, LeasePlan, MakeFolder, Next, Wishes};
 use salamander_core::elastic::Millis;
-use salamander_core::layout::CHECKPOINTS;
 use salamander_core::metrics::Metrics;
 use salamander_core::plan::MicroBatch;
 use salamander_core::progress::{Progress, StepCount};
@@ -259,6 +258,7 @@ mod tests {
     use salamander_core::course::DataSizes;
     use salamander_core::elastic::{Generation, Term};
     use salamander_core::experiment::Experiment;
+    use salamander_core::layout::CHECKPOINTS;
     use salamander_core::ledger::Tally;
     use salamander_core::report::{Start, StepReport};
     use salamander_core::schedule::Schedule;
