@@ -103,9 +103,9 @@ impl std::fmt::Debug for SessionOptions {
     }
 }
 
-type Client = ControlClient<InterceptedService<Channel, token::Bearer>>;
+type BearerClient = ControlClient<InterceptedService<Channel, token::Bearer>>;
 
-fn client(channel: Channel, bearer: token::Bearer) -> Client {
+fn client(channel: Channel, bearer: token::Bearer) -> BearerClient {
     ControlClient::with_interceptor(channel, bearer)
         .max_decoding_message_size(limits::MESSAGE)
         .max_encoding_message_size(limits::MESSAGE)

@@ -10,6 +10,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 use crate::postgres::PostgresServer;
+use crate::search::running;
 use crate::support::{PROGRAM, Workplace, points_csv};
 
 const SINGLE: &str = "\
@@ -23,32 +24,20 @@ min_validation_period: {batches: 500}
 reproducibility: {experiment_seed: 7}
 ";
 
-pub(crate) const SEARCH: &str = "\
-name: a search
-entrypoint: points
-data: {training: points.csv, validation: points.csv}
-hyperparameters:
-  global_batch_size: 8
-  learning_rate: {type: log, base: 10, minval: -3, maxval: -1}
-  hidden: {choice: {categories: [4, 8]}}
-searcher:
-  name: async_halving
-  metric: loss
-  max_length: {batches: 64}
-  num_rungs: 3
-  divisor: 2
-  max_trials: 5
-  max_concurrent_trials: 2
-  order: fixed
-min_checkpoint_period: {batches: 8}
-reproducibility: {experiment_seed: 7}
-";
+/// A search of longer runs.
+pub(crate) fn search() -> String {
+    running(&[
+        ("entrypoint", "name: a search\nentrypoint"),
+        ("batches: 16", "batches: 64"),
+        ("strategy: local\nmicro_batches: 2", "min_checkpoint_period: {batches: 8}"),
+    ])
+}
 
 pub(crate) fn place() -> Workplace {
     let place = Workplace::new();
     place.write("points.csv", &points_csv(40));
     place.write("single.yaml", SINGLE);
-    place.write("search.yaml", SEARCH);
+    place.write("search.yaml", &search());
     place
 }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
-use crate::hub::{Hub, SEARCH, place, processes_of};
+use crate::hub::{Hub, place, processes_of, search};
 use crate::support::Workplace;
 
 const SHORT: &str = "searcher.max_length={batches: 40}";
@@ -93,7 +93,7 @@ fn checkpoints_go_at_the_end_and_another_experiment_starts_from_one_that_stays()
 fn a_trial_that_is_killed_ends_and_its_search_goes_on() {
     let place = place();
     // Its trials would go on for hours.
-    let long = SEARCH.replace("batches: 64", "batches: 6400000");
+    let long = search().replace("batches: 64", "batches: 6400000");
     place.write("long.yaml", &long.replace("order: fixed", "order: arrival"));
     let hub = Hub::start(&place);
     place.ok(&["experiment", "create", "long.yaml", "--detach"]);

@@ -1,7 +1,7 @@
 //! Enforces the house rules that rustfmt and clippy do not know, because asking does not scale.
 //!
-//! The rules are pure functions in [`rules`], [`links`], [`features`], [`proofs`] and [`layers`]; only this file
-//! reads files and starts programs.
+//! The rules are pure functions in [`rules`], [`names`], [`links`], [`features`], [`proofs`] and [`layers`]; only
+//! this file reads files and starts programs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -15,6 +15,7 @@ use anyhow::{Context, bail, ensure};
 mod features;
 mod layers;
 mod links;
+mod names;
 mod proofs;
 mod rules;
 
@@ -44,6 +45,7 @@ pub(crate) fn run(root: &Path) -> anyhow::Result<()> {
     let mut lengths = Vec::new();
     let mut pages = BTreeMap::new();
     let mut functions = BTreeSet::new();
+    let mut types = names::TypeNames::default();
     for path in tracked_files(root)? {
         let Some(bytes) = read(&root.join(&path))? else {
             continue;
@@ -56,6 +58,7 @@ pub(crate) fn run(root: &Path) -> anyhow::Result<()> {
         failures.extend(rules::machine_paths(&path, &text));
         if path.ends_with(".rs") {
             failures.extend(rules::rust(&path, &text));
+            types.add(&path, &text);
             functions.extend(proofs::functions(&text).map(str::to_string));
             lengths.push((path, rules::code_lines(&text)));
         } else if path.ends_with(".md") {
@@ -66,6 +69,7 @@ pub(crate) fn run(root: &Path) -> anyhow::Result<()> {
     failures.extend(links::links(&pages, |path| root.join(path).exists()));
     let page = pages.get(proofs::PAGE).map(String::as_str).unwrap_or_default();
     failures.extend(proofs::proofs(page, &functions));
+    failures.extend(types.repeated());
     failures.extend(rules::median(&lengths));
     let manifest = text_of(root, features::MANIFEST)?;
     for path in features::PAGES {

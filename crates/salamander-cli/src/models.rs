@@ -23,7 +23,7 @@ pub(crate) fn run(args: &Args, models: &Models) -> Result<()> {
                     .iter()
                     .map(|hp| {
                         json!({"name": hp.name, "type": hp.kind, "default": hp.default,
-                            "min": hp.range.0, "max": hp.range.1,
+                            "min": hp.range.min, "max": hp.range.max,
                             "search": hp.search.as_ref().map(|range| written(range, hp.is_integer()))})
                     })
                     .collect();
@@ -37,7 +37,7 @@ pub(crate) fn run(args: &Args, models: &Models) -> Result<()> {
         outln!("{}", model.name())?;
         for hp in model.hparams() {
             let default = hp.default.map_or("required".to_string(), |value| format!("= {value}"));
-            let range = match hp.range {
+            let range = match (hp.range.min, hp.range.max) {
                 (None, None) => String::new(),
                 (low, high) => {
                     let bound = |b: Option<f64>| b.map_or("..".to_string(), |b| b.to_string());

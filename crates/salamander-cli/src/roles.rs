@@ -146,7 +146,7 @@ pub(crate) fn log_some_to_stderr(usual: &str, role: &str, slot: u32) {
         let job = std::env::var(environment::JOB.name).unwrap_or_default();
         let name = serde_json::json!({"job": job, "role": role, "index": slot}).to_string();
         let head = format!("{},", name.trim_end_matches('}'));
-        log.json().with_writer(move || Named(head.clone())).try_init()
+        log.json().with_writer(move || PrefixedStderr(head.clone())).try_init()
     } else {
         log.with_target(false).with_writer(std::io::stderr).try_init()
     };
@@ -154,9 +154,9 @@ pub(crate) fn log_some_to_stderr(usual: &str, role: &str, slot: u32) {
 }
 
 /// Standard error, with the process's name in front of the fields of each line: logs of many pods end up in one place.
-struct Named(String);
+struct PrefixedStderr(String);
 
-impl Write for Named {
+impl Write for PrefixedStderr {
     fn write(&mut self, line: &[u8]) -> std::io::Result<usize> {
         let rest = line.strip_prefix(b"{");
         let mut whole = Vec::with_capacity(self.0.len() + line.len());

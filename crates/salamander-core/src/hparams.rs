@@ -47,8 +47,8 @@ pub struct HparamInfo {
     pub kind: &'static str,
     /// Its default, if it has one.
     pub default: Option<String>,
-    /// The smallest and greatest allowed value.
-    pub range: (Option<f64>, Option<f64>),
+    /// The values that are allowed.
+    pub range: AllowedRange,
     /// What a search draws it from where the experiment file does not say.
     pub search: Option<SearchRange>,
 }
@@ -61,6 +61,15 @@ impl HparamInfo {
         let size = kind.strip_prefix(['u', 'i']).unwrap_or_default();
         size == "size" || size.parse::<u8>().is_ok()
     }
+}
+
+/// The least and the greatest value that a hyperparameter may have, if there are such.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct AllowedRange {
+    /// The least.
+    pub min: Option<f64>,
+    /// The greatest.
+    pub max: Option<f64>,
 }
 
 /// What a model says that a search may try.
@@ -127,7 +136,7 @@ impl Fields<'_> {
         &self,
         name: &str,
         default: Option<T>,
-        range: (Option<f64>, Option<f64>),
+        range: AllowedRange,
     ) -> Result<T, Error> {
         let Some(node) = self.node.get(name) else {
             return default.ok_or_else(|| {
@@ -138,10 +147,10 @@ impl Fields<'_> {
         let at = |error: Error| error.or_at(&node.place).within(name);
         let value = T::from_node(node).map_err(at)?;
         if let Some(number) = number(node) {
-            let (low, high) = range;
-            if low.is_some_and(|low| number < low) || high.is_some_and(|high| number > high) {
+            let AllowedRange { min, max } = range;
+            if min.is_some_and(|min| number < min) || max.is_some_and(|max| number > max) {
                 let bound = |b: Option<f64>| b.map_or("any".to_string(), |b| b.to_string());
-                let range = format!("{} to {}", bound(low), bound(high));
+                let range = format!("{} to {}", bound(min), bound(max));
                 return Err(at(Error::anywhere(format!("{number} is outside of {range}"))));
             }
         }
@@ -243,14 +252,15 @@ mod tests {
 
     impl Hparams for Hp {
         fn describe() -> Vec<HparamInfo> {
-            let range = (Some(0.0), Some(1.0));
+            let range = AllowedRange { min: Some(0.0), max: Some(1.0) };
             let (name, search) = ("learning_rate", None);
             let rate = HparamInfo { name, kind: "f64", default: None, range, search };
             vec![rate.clone(), HparamInfo { name: "layers", kind: "Vec<u32>", ..rate }]
         }
         fn read(fields: &Fields<'_>) -> Result<Self, Error> {
-            let rate = fields.take("learning_rate", None, (Some(0.0), Some(1.0)))?;
-            Ok(Self(rate, fields.take("layers", Some(vec![8]), (None, None))?))
+            let range = AllowedRange { min: Some(0.0), max: Some(1.0) };
+            let rate = fields.take("learning_rate", None, range)?;
+            Ok(Self(rate, fields.take("layers", Some(vec![8]), AllowedRange::default())?))
         }
         fn to_json(&self) -> Json {
             Json::Null

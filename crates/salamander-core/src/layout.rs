@@ -17,10 +17,22 @@ pub const MODEL: &str = "model.safetensors";
 pub const ASSETS: &str = "assets";
 /// The master's journal.
 pub const JOURNAL: &str = "journal";
+/// How long a run will be, as its start was told.
+pub const PLAN: &str = "plan.json";
 /// Steps and validations, one JSON object per line.
 pub const METRICS: &str = "metrics.jsonl";
+/// How a run ended, as people and programs are told; of a pipeline as well.
+pub const SUMMARY: &str = "summary.json";
+/// How good a classifier is, by class.
+pub const REPORT: &str = "report.json";
+/// Which classes are taken for which, as a picture.
+pub const CONFUSION: &str = "confusion.svg";
 /// The state of asynchronous training that its master keeps.
 pub const COURSE: &str = "course.json";
+/// A search's file as it was read, and its seed.
+pub const SEARCH: &str = "search.json";
+/// What was heard of a search's trials, in the order in which it counted.
+pub const SEARCH_JOURNAL: &str = "search.jsonl";
 /// The folder of a search's trials, by their numbers.
 pub const TRIALS: &str = "trials";
 /// What a run was made from besides its experiment.
@@ -29,6 +41,9 @@ pub const PROVENANCE: &str = "provenance.json";
 pub const CHECKPOINTS: &str = "checkpoints";
 /// Checkpoints that the master has journaled, one id per line.
 pub const COUNTED: &str = "counted";
+/// The list of a checkpoint's files with their checksums, written last; what a step of a pipeline leaves, and a folder
+/// that a flow has written, have one of that name.
+pub const MANIFEST: &str = "manifest.json";
 
 /// A folder by the names of what is in it: each line is a function that gives the path.
 macro_rules! layout {
@@ -75,7 +90,7 @@ layout! {
         /// Which report the master took last.
         reported: "reported",
         /// How long the run will be, as its start was told.
-        plan: "plan.json",
+        plan: PLAN,
         /// Steps and validations, one JSON object per line.
         metrics: METRICS,
         /// Weights and gradients as histograms, where they were asked for; one JSON object per line.
@@ -85,11 +100,11 @@ layout! {
         /// How training ended, as its workers tell it.
         end: "end.json",
         /// How the run ended, as people and programs are told.
-        summary: "summary.json",
+        summary: SUMMARY,
         /// How good a classifier is, by class.
-        report: "report.json",
+        report: REPORT,
         /// Which classes are taken for which, as a picture.
-        confusion: "confusion.svg",
+        confusion: CONFUSION,
         /// What an MLflow server has been told, and what it is being told.
         mlflow: "mlflow.json",
         /// The name by which a hub knows a run whose folder it does not see.
@@ -109,9 +124,9 @@ layout! {
         /// The folder of checkpoints.
         checkpoints: CHECKPOINTS,
         /// A search: its file as it was read, and its seed.
-        search: "search.json",
+        search: SEARCH,
         /// A search: what was heard of its trials, in the order in which it counted.
-        search_journal: "search.jsonl",
+        search_journal: SEARCH_JOURNAL,
         /// A search: its trials in SQLite, made from its journal.
         search_store: "search.sqlite",
         /// A search: the folders of its trials.
@@ -160,12 +175,12 @@ impl RunLayout {
 /// told of as well.
 pub const TOLD: [(&str, bool); 7] = [
     (EXPERIMENT, false),
-    ("search.json", false),
-    ("plan.json", false),
+    (SEARCH, false),
+    (PLAN, false),
     (PROVENANCE, false),
     (METRICS, true),
-    ("search.jsonl", true),
-    ("summary.json", false),
+    (SEARCH_JOURNAL, true),
+    (SUMMARY, false),
 ];
 
 /// Whether a path is one of a file that a hub is told of.
@@ -220,7 +235,7 @@ layout! {
         /// Hashes of files, by path, size and time.
         digests: "digests.json",
         /// How the last run ended.
-        summary: "summary.json",
+        summary: SUMMARY,
     }
 }
 

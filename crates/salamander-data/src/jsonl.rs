@@ -37,19 +37,19 @@ struct ParsedLine {
 }
 
 /// Parsed blocks, shared by files.
-type Cache = PartCache<Vec<ParsedLine>>;
+type DecodedLines = PartCache<Vec<ParsedLine>>;
 
 #[derive(Debug)]
 struct JsonLines {
     blob: Blob,
     index: TextIndex,
-    cache: Arc<Cache>,
+    cache: Arc<DecodedLines>,
     /// The file's number in the cache.
     number: u64,
 }
 
 fn open(opening: Opening<'_>) -> Result<Opened, Error> {
-    let cache = opening.shared::<Cache>();
+    let cache = opening.shared::<DecodedLines>();
     opening.indexed(build, |blob, index| {
         let number = cache.next_file();
         JsonLines { blob, index, cache, number }

@@ -42,7 +42,7 @@ struct Hparam {
     kind: Type,
     name: String,
     default: Option<TokenStream>,
-    /// The least and the greatest value, if they are said.
+    /// The least and the greatest value that are allowed.
     range: TokenStream,
     /// What a search draws it from, if that is said.
     search: Option<TokenStream>,
@@ -82,7 +82,8 @@ impl Hparam {
             }
             (search, log) => search.map(|search| search.tokens(&field.ty, log.is_some())),
         };
-        let (kind, range) = (field.ty.clone(), quote!((#min, #max)));
+        let range = quote!(::salamander::__private::AllowedRange { min: #min, max: #max });
+        let kind = field.ty.clone();
         Ok(Self { ident, kind, name, default, range, search })
     }
 

@@ -5,22 +5,21 @@
 
 #[path = "../../../benches/src/record.rs"]
 mod record;
+#[path = "../tests/page/served.rs"]
+mod served;
 
 use std::fmt::Write as _;
 use std::fs;
-use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Command;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
 use record::Record;
 use salamander_hub::ingest::Ingester;
 use salamander_hub::store::page::ListQuery;
 use salamander_hub::store::points::StoredPoint;
-use salamander_hub::{Hub, HubClient, RunId, ui};
+use salamander_hub::{Hub, HubClient, RunId};
+use served::ServedFolder;
 
 /// Runs of the folder that is opened, with ten metrics of so many points each.
 const OPENED: usize = 50;
@@ -66,36 +65,6 @@ fn write_run(folder: &Path, metrics: &str) {
     fs::write(folder.join("summary.json"), "{\"state\": \"completed\"}").expect("written");
 }
 
-/// Serves a folder until it is dropped.
-struct OpenedPage {
-    address: SocketAddr,
-    stop: Arc<AtomicBool>,
-    thread: Option<std::thread::JoinHandle<()>>,
-}
-
-impl OpenedPage {
-    fn open(runs: &Path) -> Self {
-        let stop = Arc::new(AtomicBool::new(false));
-        let (sender, heard) = channel();
-        let thread = std::thread::spawn({
-            let (runs, stop) = (runs.to_path_buf(), Arc::clone(&stop));
-            move || {
-                let any = SocketAddr::from(([127, 0, 0, 1], 0));
-                ui::run(&runs, any, |address| sender.send(address).expect("heard"), &stop)
-                    .expect("served");
-            }
-        });
-        Self { address: heard.recv().expect("an address"), stop, thread: Some(thread) }
-    }
-}
-
-impl Drop for OpenedPage {
-    fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
-        let _ = self.thread.take().map(std::thread::JoinHandle::join);
-    }
-}
-
 /// Seconds from nothing to all points of a folder.
 fn open() -> f64 {
     let folder = tempfile::tempdir().expect("a folder");
@@ -112,7 +81,7 @@ fn open() -> f64 {
         write_run(&folder.path().join(format!("run-{run}")), &text);
     }
     let begun = Instant::now();
-    let page = OpenedPage::open(folder.path());
+    let page = ServedFolder::start(folder.path());
     let client = HubClient::new(&format!("http://{}", page.address), None).expect("an address");
     let query = ListQuery { limit: Some(100), metrics: Some("*".into()), ..ListQuery::default() };
     loop {
@@ -141,7 +110,7 @@ fn browser() -> Vec<(String, String, f64)> {
     let Ok(playwright) = std::env::var("SALAMANDER_PLAYWRIGHT") else { return Vec::new() };
     let folder = tempfile::tempdir().expect("a folder");
     fill(folder.path());
-    let page = OpenedPage::open(folder.path());
+    let page = ServedFolder::start(folder.path());
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("benches/page.mjs");
     let mut command = Command::new("node");
     command.arg(script).env("URL", format!("http://{}", page.address));

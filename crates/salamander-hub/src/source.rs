@@ -4,7 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use salamander_core::experiment::Experiment;
-use salamander_core::layout::MODEL;
+use salamander_core::layout::{MANIFEST, MODEL};
 use serde_json::Value as Json;
 
 use crate::Error;
@@ -96,7 +96,7 @@ impl Hub {
 }
 
 fn with_weights(folder: PathBuf, place: Option<Place>) -> Result<WarmStart, Error> {
-    let path = folder.join("manifest.json");
+    let path = folder.join(MANIFEST);
     let manifest = fs::read(&path).map_err(Error::io(&path))?;
     let manifest: Json = serde_json::from_slice(&manifest)
         .map_err(|error| Error::Conflict(format!("{}: {error}", path.display())))?;

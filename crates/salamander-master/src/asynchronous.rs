@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Sender, channel};
 
 use salamander_core::asynchronous::{PartitionSource, Placement, Process, ServerCheckpoint};
-use salamander_core::elastic::{Generation, Peer};
+use salamander_core::elastic::{Generation, Peer, Term};
 use salamander_net::{Cancel, Keys};
 use salamander_ps::wire::{Before, HistoryStart, Reset};
 
@@ -33,7 +33,7 @@ pub(crate) enum ServerTask {
 pub(crate) struct ServerThreads {
     keys: Keys,
     /// The master's term.
-    term: u32,
+    term: Term,
     slices: u32,
     handle: MasterHandle,
     /// Whom servers are reached by, by their numbers.
@@ -42,7 +42,7 @@ pub(crate) struct ServerThreads {
 }
 
 impl ServerThreads {
-    pub(crate) fn new(keys: Keys, term: u32, slices: u32, handle: MasterHandle) -> Self {
+    pub(crate) fn new(keys: Keys, term: Term, slices: u32, handle: MasterHandle) -> Self {
         Self { keys, term, slices, handle, calls: BTreeMap::new(), keeper: None }
     }
 

@@ -11,7 +11,7 @@ use salamander_proto::convert::FromMaster;
 use salamander_proto::status;
 
 use crate::events::Events;
-use crate::inbox::Answer;
+use crate::inbox::AnswerSender;
 use crate::journal::{self, Journal, Problem};
 use crate::mode::Effect;
 use crate::processes::{Processes, Restarts};
@@ -149,7 +149,7 @@ impl Cluster {
     /// Answers once everything before it is on disk.
     pub(crate) fn answer<T: Send + 'static>(
         &mut self,
-        to: Answer<T>,
+        to: AnswerSender<T>,
         answer: Result<T, status::Error>,
     ) {
         // Whoever asked may have gone.

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use salamander_core::elastic::{Ending, GenerationChain, Term};
+use salamander_core::elastic::{Ending, GenerationChain, ReportPlace, Term, Version};
 use salamander_core::report::{Report, TaskResult};
 use salamander_proto::v1;
 use salamander_proto::v1::event::Event as Kind;
@@ -51,7 +51,8 @@ impl Events {
     /// repeat what another has told already.
     pub(crate) fn report(&mut self, line: GenerationChain, version: u64, report: Report) -> bool {
         let mut taken = self.told.taken();
-        if !taken.take(line, (version, report.part())) {
+        let place = ReportPlace { version: Version(version), part: report.part() };
+        if !taken.take(line, place) {
             return false;
         }
         self.sink.report(version, &report);
@@ -159,7 +160,8 @@ mod tests {
     fn events(term: u32, told: Option<(u64, u32)>, sink: impl Sink + 'static) -> Events {
         let file = tempfile::NamedTempFile::new().expect("a file");
         let mut sent_reports = SentReports::open(file.path()).expect("new");
-        sent_reports.set(TakenReports { newest: told, ..TakenReports::default() });
+        let newest = told.map(|(version, part)| ReportPlace { version: Version(version), part });
+        sent_reports.set(TakenReports { newest, ..TakenReports::default() });
         Events::new(Term(term), sent_reports, Box::new(sink))
     }
 

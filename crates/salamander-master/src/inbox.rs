@@ -14,7 +14,7 @@ use crate::session::{Out, ProcessSession, SessionId};
 pub(crate) const WAITING: usize = 1_024;
 
 /// The answer to a call.
-pub(crate) type Answer<T> = oneshot::Sender<Result<T, status::Error>>;
+pub(crate) type AnswerSender<T> = oneshot::Sender<Result<T, status::Error>>;
 
 /// Something that the master takes.
 pub(crate) enum MasterInput {
@@ -37,12 +37,12 @@ pub(crate) enum MasterInput {
 
 /// A call that is answered once.
 pub(crate) enum Call {
-    Status(Answer<Status>),
-    Scale(v1::ScaleRequest, Answer<v1::ScaleReply>),
-    Stop(Answer<v1::StopReply>),
-    Lease(WorkerId, Answer<Lease>),
-    Finish(Finished, Answer<v1::FinishReply>),
-    MicroBatches(WorkerLeaseAsk, Answer<LeaseAnswer>),
+    Status(AnswerSender<Status>),
+    Scale(v1::ScaleRequest, AnswerSender<v1::ScaleReply>),
+    Stop(AnswerSender<v1::StopReply>),
+    Lease(WorkerId, AnswerSender<Lease>),
+    Finish(Finished, AnswerSender<v1::FinishReply>),
+    MicroBatches(WorkerLeaseAsk, AnswerSender<LeaseAnswer>),
 }
 
 /// Reaches the master for as long as it is there.
@@ -74,7 +74,7 @@ impl MasterHandle {
     /// Asks the master.
     pub(crate) async fn ask<T>(
         &self,
-        call: impl FnOnce(Answer<T>) -> Call,
+        call: impl FnOnce(AnswerSender<T>) -> Call,
     ) -> Result<T, status::Error> {
         let (answer, answered) = oneshot::channel();
         let inbox = self.0.upgrade().ok_or(status::Error::Leaving)?;

@@ -9,6 +9,7 @@ use std::time::Instant;
 use salamander_core::elastic::{
     Coordinator, Ending, Millis, Pace, ProcessSet, RunState, Term, WantedProcesses,
 };
+use salamander_core::layout::RunLayout;
 use salamander_net::{Keys, Token};
 use salamander_proto::convert::FromMaster;
 use tokio::sync::mpsc;
@@ -26,11 +27,6 @@ use crate::sent_reports::SentReports;
 use crate::term_file::TermFile;
 use crate::workers::ConnectedWorkers;
 
-/// The journal's name in the run's folder,
-const JOURNAL: &str = "journal";
-/// and that of the file that says which report was taken last.
-const REPORTED: &str = "reported";
-
 /// Everything that a master knows.
 pub(crate) struct Master {
     pub(crate) mode: Mode,
@@ -43,8 +39,9 @@ pub(crate) struct Master {
 impl Master {
     /// Takes over the run in a folder, which may be new.
     pub(crate) fn open(config: Config, handle: MasterHandle) -> Result<Self, journal::Error> {
-        let (journal, records) = Journal::open(&config.folder.join(JOURNAL))?;
-        let path = config.folder.join(REPORTED);
+        let run = RunLayout::new(&config.folder);
+        let (journal, records) = Journal::open(&run.journal())?;
+        let path = run.reported();
         let told = SentReports::open(&path).map_err(journal::Error::of(&path))?;
         let mut past = Past::read(records);
         let mut effects = Vec::new();

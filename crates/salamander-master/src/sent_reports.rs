@@ -5,7 +5,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use salamander_core::elastic::{Generation, TakenReports};
+use salamander_core::elastic::{Generation, ReportPlace, TakenReports, Version};
 use tracing::warn;
 
 /// Line, version, part, checksum.
@@ -45,11 +45,11 @@ impl SentReports {
     }
 }
 
-fn encode(line: Generation, (version, part): (u64, u32)) -> [u8; LENGTH] {
+fn encode(line: Generation, place: ReportPlace) -> [u8; LENGTH] {
     let mut bytes = [0; LENGTH];
     bytes[..8].copy_from_slice(&line.to_u64().to_le_bytes());
-    bytes[8..16].copy_from_slice(&version.to_le_bytes());
-    bytes[16..20].copy_from_slice(&part.to_le_bytes());
+    bytes[8..16].copy_from_slice(&place.version.0.to_le_bytes());
+    bytes[16..20].copy_from_slice(&place.part.to_le_bytes());
     let sum = crc32c::crc32c(&bytes[..20]);
     bytes[20..].copy_from_slice(&sum.to_le_bytes());
     bytes
@@ -59,8 +59,8 @@ fn decode(bytes: &[u8; LENGTH]) -> Option<TakenReports> {
     let line = Generation::from_u64(u64::from_le_bytes(bytes[..8].try_into().ok()?));
     let version = u64::from_le_bytes(bytes[8..16].try_into().ok()?);
     let part = u32::from_le_bytes(bytes[16..20].try_into().ok()?);
-    let newest = Some((version, part));
-    (encode(line, (version, part)) == *bytes).then_some(TakenReports { line, newest })
+    let place = ReportPlace { version: Version(version), part };
+    (encode(line, place) == *bytes).then_some(TakenReports { line, newest: Some(place) })
 }
 
 #[cfg(test)]
@@ -74,8 +74,9 @@ mod tests {
         let mut sent_reports = SentReports::open(&path).expect("new");
         assert_eq!(sent_reports.taken(), TakenReports::default());
         let line = Generation::from_u64(1 << 32 | 9);
-        for newest in [Some((1, 0)), Some((7, 2))] {
-            let taken = TakenReports { line, newest };
+        for (version, part) in [(1, 0), (7, 2)] {
+            let place = ReportPlace { version: Version(version), part };
+            let taken = TakenReports { line, newest: Some(place) };
             sent_reports.set(taken);
             assert_eq!(SentReports::open(&path).expect("there").taken(), taken);
         }

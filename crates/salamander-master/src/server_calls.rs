@@ -6,7 +6,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
 use salamander_core::asynchronous::{Applied, Lineage, MapVersion, Placed, Process, ServerState};
-use salamander_core::elastic::Generation;
+use salamander_core::elastic::{Generation, Term};
 use salamander_net::{Cancel, Keys};
 use salamander_ps::client::{Client, ClientOptions, Error};
 use salamander_ps::wire::Reset;
@@ -83,7 +83,7 @@ pub(crate) struct ServerCaller {
     pub(crate) endpoint: String,
     pub(crate) keys: Keys,
     /// The master's term.
-    pub(crate) term: u32,
+    pub(crate) term: Term,
     pub(crate) slices: u32,
     pub(crate) cancel: Cancel,
     /// The connection, if there is one.

@@ -15,7 +15,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
 use tracing::{debug, warn};
 
-use crate::inbox::{Answer, Call, MasterHandle, MasterInput};
+use crate::inbox::{AnswerSender, Call, MasterHandle, MasterInput};
 use crate::session::{ProcessSession, SessionId};
 
 /// The control plane as a gRPC service.
@@ -32,7 +32,10 @@ impl ControlService {
         Self { handle, sessions: Arc::default(), readers: Arc::default() }
     }
 
-    async fn ask<T, A: From<T>>(&self, call: impl FnOnce(Answer<T>) -> Call) -> Reply<A> {
+    async fn ask<T, A: From<T>>(
+        &self,
+        call: impl FnOnce(AnswerSender<T>) -> Call,
+    ) -> UnaryReply<A> {
         Ok(Response::new(self.handle.ask(call).await?.into()))
     }
 
@@ -43,18 +46,18 @@ impl ControlService {
     }
 }
 
-type Answers<T> = ReceiverStream<Result<T, Status>>;
-type Reply<T> = Result<Response<T>, Status>;
+type ReplyStream<T> = ReceiverStream<Result<T, Status>>;
+type UnaryReply<T> = Result<Response<T>, Status>;
 
 #[tonic::async_trait]
 impl Control for ControlService {
-    type JoinStream = Answers<v1::MasterMessage>;
-    type WatchStream = Answers<v1::Event>;
+    type JoinStream = ReplyStream<v1::MasterMessage>;
+    type WatchStream = ReplyStream<v1::Event>;
 
     async fn join(
         &self,
         request: Request<Streaming<v1::ProcessMessage>>,
-    ) -> Reply<Self::JoinStream> {
+    ) -> UnaryReply<Self::JoinStream> {
         let (out, answers) = mpsc::channel(limits::IN_FLIGHT);
         let session = SessionId(self.sessions.fetch_add(1, Ordering::Relaxed));
         let handle = self.handle.clone();
@@ -66,30 +69,30 @@ impl Control for ControlService {
         Ok(Response::new(ReceiverStream::new(answers)))
     }
 
-    async fn watch(&self, request: Request<v1::WatchRequest>) -> Reply<Self::WatchStream> {
+    async fn watch(&self, request: Request<v1::WatchRequest>) -> UnaryReply<Self::WatchStream> {
         let (out, events) = mpsc::channel(limits::IN_FLIGHT);
         self.handle.give(MasterInput::Watch(request.into_inner(), out)).await?;
         Ok(Response::new(ReceiverStream::new(events)))
     }
 
-    async fn status(&self, _request: Request<v1::StatusRequest>) -> Reply<v1::StatusReply> {
+    async fn status(&self, _request: Request<v1::StatusRequest>) -> UnaryReply<v1::StatusReply> {
         self.ask(Call::Status).await
     }
 
-    async fn scale(&self, request: Request<v1::ScaleRequest>) -> Reply<v1::ScaleReply> {
+    async fn scale(&self, request: Request<v1::ScaleRequest>) -> UnaryReply<v1::ScaleReply> {
         self.ask(|answer| Call::Scale(request.into_inner(), answer)).await
     }
 
-    async fn stop(&self, _request: Request<v1::StopRequest>) -> Reply<v1::StopReply> {
+    async fn stop(&self, _request: Request<v1::StopRequest>) -> UnaryReply<v1::StopReply> {
         self.ask(Call::Stop).await
     }
 
-    async fn lease(&self, request: Request<v1::LeaseRequest>) -> Reply<v1::LeaseReply> {
+    async fn lease(&self, request: Request<v1::LeaseRequest>) -> UnaryReply<v1::LeaseReply> {
         let worker = WorkerId(request.into_inner().worker);
         self.ask(|answer| Call::Lease(worker, answer)).await
     }
 
-    async fn finish(&self, request: Request<v1::FinishRequest>) -> Reply<v1::FinishReply> {
+    async fn finish(&self, request: Request<v1::FinishRequest>) -> UnaryReply<v1::FinishReply> {
         let finished = request.into_inner().try_into().map_err(Error::Message)?;
         self.ask(|answer| Call::Finish(finished, answer)).await
     }
@@ -97,7 +100,7 @@ impl Control for ControlService {
     async fn micro_batches(
         &self,
         request: Request<v1::MicroBatchRequest>,
-    ) -> Reply<v1::MicroBatchReply> {
+    ) -> UnaryReply<v1::MicroBatchReply> {
         let ask = request.into_inner().try_into().map_err(Error::Message)?;
         self.ask(|answer| Call::MicroBatches(ask, answer)).await
     }

@@ -43,7 +43,7 @@ pub struct ClientOptions {
     /// The history to take part in.
     pub lineage: Lineage,
     /// The term of the master whose orders are given; at least that of the history.
-    pub term: u32,
+    pub term: Term,
     /// The processes that orders are for, by server; where none is named, the one that answers first.
     pub processes: Vec<u64>,
     /// Ends every wait.
@@ -57,7 +57,7 @@ impl Default for ClientOptions {
             long_patience: Duration::from_secs(3600),
             bf16: false,
             lineage: Lineage::default(),
-            term: 0,
+            term: Term(0),
             processes: Vec::new(),
             cancel: Cancel::new(),
         }
@@ -181,7 +181,7 @@ impl Client {
 
     /// An order of this client's master to a server.
     fn envelope(&self, server: usize) -> Envelope {
-        let term = Term(self.options.term).max(self.caller.lineage.term());
+        let term = self.options.term.max(self.caller.lineage.term());
         Envelope { term, to: self.options.processes[server] }
     }
 

@@ -34,6 +34,7 @@ mod folder_status;
 pub mod infer;
 mod keys;
 mod metrics_log;
+mod output_file;
 mod predict;
 mod program;
 mod provenance;

@@ -6,13 +6,12 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 
-use salamander_data::sink::{self, Sink};
-use salamander_data::{Format, Row, Value};
-use salamander_files::{Durability, PendingFile};
+use salamander_data::{Row, Value};
 use salamander_train::predict::Predictions;
 use serde_json::json;
 
 use crate::Error;
+use crate::output_file::{OutputFile, RECORD_FORMATS, format_of};
 
 pub(crate) struct PredictionOutput {
     file: OutputFile,
@@ -28,11 +27,6 @@ pub(crate) struct ClassNames {
     pub(crate) labels: Vec<String>,
     /// For people; empty where classes have numbers only.
     pub(crate) classes: Vec<String>,
-}
-
-enum OutputFile {
-    Table(Box<dyn Sink>),
-    JsonLines(PendingFile),
 }
 
 /// What the values of classes are, that a model gives.
@@ -65,7 +59,8 @@ struct PredictionLine<'a> {
 
 impl PredictionOutput {
     pub(crate) fn create(path: &Path, names: ClassNames) -> Result<Self, Error> {
-        Ok(Self { file: OutputFile::create(path)?, names, forward_gives: None })
+        let file = OutputFile::create(path, format_of(path, &RECORD_FORMATS)?)?;
+        Ok(Self { file, names, forward_gives: None })
     }
 
     pub(crate) fn write(&mut self, predictions: &Predictions) -> Result<(), Error> {
@@ -119,25 +114,6 @@ impl PredictionOutput {
 impl ClassNames {
     fn label(&self, scores: &[f32]) -> Option<&str> {
         self.classes.get(class(scores)).map(String::as_str)
-    }
-}
-
-impl OutputFile {
-    fn create(path: &Path) -> Result<Self, Error> {
-        let format = match path.extension().and_then(|extension| extension.to_str()) {
-            Some("csv") => Format::Csv,
-            Some("parquet") => Format::Parquet,
-            Some("jsonl") => {
-                let file = PendingFile::create(path, Durability::Synced);
-                return Ok(Self::JsonLines(file.map_err(Error::io(path))?));
-            }
-            _ => {
-                let path = path.display();
-                let advice = "name a file that ends in .parquet, .csv or .jsonl";
-                return Err(Error::Invalid(format!("{path}: {advice}")));
-            }
-        };
-        Ok(Self::Table(sink::create(path, format)?))
     }
 }
 

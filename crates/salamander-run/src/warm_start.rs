@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use salamander_core::experiment::Experiment;
-use salamander_core::layout::{MODEL, RunLayout};
+use salamander_core::layout::{MANIFEST, MODEL, RunLayout};
 use salamander_train::checkpoint::{CheckpointStore, Which};
 use serde_json::Value as Json;
 
@@ -70,7 +70,7 @@ fn with_weights(folder: &Path) -> Result<PathBuf, String> {
     let name = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let all = folder.parent().unwrap_or(Path::new(""));
     CheckpointStore::find(all, &Which::Id(name)).map_err(|error| wrong(error.to_string()))?;
-    let manifest = fs::read(folder.join("manifest.json")).unwrap_or_default();
+    let manifest = fs::read(folder.join(MANIFEST)).unwrap_or_default();
     let manifest: Json = serde_json::from_slice(&manifest).unwrap_or_default();
     if manifest["tables"].as_object().is_some_and(|tables| !tables.is_empty()) {
         let reason = "it has tables, whose rows are on parameter servers and do not come along";

@@ -90,11 +90,13 @@ fn put(root: &mut Node, path: &str, value: &Json, place: &SourcePosition) -> Res
 
 #[cfg(test)]
 mod tests {
+    use salamander_core::hparams::AllowedRange;
+
     use super::*;
 
     fn model() -> Vec<HparamInfo> {
         let info = |name, kind, search| {
-            let range = (Some(0.0), Some(100.0));
+            let range = AllowedRange { min: Some(0.0), max: Some(100.0) };
             HparamInfo { name, kind, default: Some("1".to_string()), range, search }
         };
         let log = SearchRange::Between { low: 0.001, high: 0.1, log: true };

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use reqwest::{Client, Method, StatusCode, Url};
 use rustix::fs::{FlockOperation, flock};
 use salamander_core::environment;
-use salamander_core::layout::{RunLayout, TOLD, is_appended, is_told_file};
+use salamander_core::layout::{RunLayout, TOLD, TRIALS, is_appended, is_told_file};
 use salamander_files::{Durability, replace};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -282,7 +282,7 @@ fn told_files(run: &RunLayout) -> Vec<String> {
         names
     };
     let mut folders = vec![String::new()];
-    folders.extend(names(run.trials()).into_iter().map(|name| format!("trials/{name}/")));
+    folders.extend(names(run.trials()).into_iter().map(|name| format!("{TRIALS}/{name}/")));
     let mut files = Vec::new();
     for folder in folders {
         files.extend(TOLD.iter().map(|(name, _)| format!("{folder}{name}")));
@@ -302,7 +302,7 @@ fn live_folders(run: &RunLayout) -> Vec<String> {
         let held =
             lock.is_ok_and(|lock| flock(&lock, FlockOperation::NonBlockingLockShared).is_err());
         if held && let Some(name) = entry.file_name().to_str() {
-            live.push(format!("trials/{name}"));
+            live.push(format!("{TRIALS}/{name}"));
         }
     }
     live
@@ -323,7 +323,7 @@ fn uid(run: &RunLayout) -> Result<String, Error> {
 
 /// Whether a folder is that of a search's trial, whose search tells of it.
 pub(crate) fn is_trial(run: &RunLayout) -> bool {
-    let search = run.folder().parent().filter(|trials| trials.ends_with("trials"));
+    let search = run.folder().parent().filter(|trials| trials.ends_with(TRIALS));
     let search = search.and_then(|trials| trials.parent());
     search.is_some_and(|search| RunLayout::new(search).search().is_file())
 }

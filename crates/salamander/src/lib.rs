@@ -333,7 +333,9 @@ pub mod data {
 #[doc(hidden)]
 pub mod __private {
     pub use burn::tensor::{Device, FloatDType, Tensor};
-    pub use salamander_core::hparams::{Fields, HparamInfo, HparamValue, Hparams, SearchRange};
+    pub use salamander_core::hparams::{
+        AllowedRange, Fields, HparamInfo, HparamValue, Hparams, SearchRange,
+    };
     pub use salamander_core::seed::Rng;
     pub use salamander_core::yaml::Error as YamlError;
     pub use salamander_data::Row;

@@ -8,7 +8,7 @@ use super::buffer::{Fresh, in_pieces, with_scratch};
 use super::depthwise::Depthwise;
 use super::direct::{Forward, InputGradient, WeightGradient};
 use super::elementwise::{add, mask_piece, relu_piece, sum};
-use super::gathered::Gathered;
+use super::gathered::{Epilogue, Gathered};
 use super::im2col::{col2im, im2col};
 use super::product::{Matrix, ProductOutput, product};
 use super::shape::ConvShape;
@@ -52,7 +52,7 @@ pub fn forward(
         (shape.sample_out(), bias.map_or(ProductOutput::Replace, |_| ProductOutput::Add));
     let direct = Forward::new(shape, weight, bias);
     if let (None, Some(gathered)) = (&direct, Gathered::new(shape)) {
-        return forward_gathered(&gathered, shape, input, weight, (bias, relu));
+        return forward_gathered(&gathered, shape, input, weight, Epilogue { bias, relu });
     }
     let depthwise = Depthwise::new(shape);
     let (output, _) = in_pieces(shape.batch * len, len, shape.batch, |at, out| {
@@ -85,7 +85,7 @@ fn forward_gathered(
     shape: &ConvShape,
     input: &[f32],
     weight: &[f32],
-    then: (Option<&[f32]>, bool),
+    then: Epilogue<'_>,
 ) -> Vec<f32> {
     let (samples, len) = (gathered.samples, shape.sample_out());
     let count = shape.batch.div_ceil(samples);

@@ -25,6 +25,14 @@ pub(super) struct Gathered<'a> {
     pub(super) samples: usize,
 }
 
+/// What comes after the product, while its output is in the cache.
+#[derive(Clone, Copy)]
+pub(super) struct Epilogue<'a> {
+    /// Added to each channel.
+    pub(super) bias: Option<&'a [f32]>,
+    pub(super) relu: bool,
+}
+
 impl<'a> Gathered<'a> {
     /// Nothing for groups of channels, and where samples have pixels enough.
     pub(super) fn new(shape: &'a ConvShape) -> Option<Self> {
@@ -44,7 +52,7 @@ impl<'a> Gathered<'a> {
         &self,
         samples: &[f32],
         weight: &[f32],
-        (bias, relu): (Option<&[f32]>, bool),
+        then: Epilogue<'_>,
         out: &mut [f32],
     ) {
         let (taps, channels) = (self.shape.taps(), self.shape.channels_out);
@@ -57,13 +65,13 @@ impl<'a> Gathered<'a> {
             let parts = found.chunks_exact(self.pixels * channels);
             for (part, out) in parts.zip(out.chunks_exact_mut(self.shape.sample_out())) {
                 for (channel, plane) in out.chunks_exact_mut(self.pixels).enumerate() {
-                    let bias = bias.map_or(0.0, |bias| bias[channel]);
+                    let bias = then.bias.map_or(0.0, |bias| bias[channel]);
                     let column = part.iter().skip(channel).step_by(channels);
                     plane.iter_mut().zip(column).for_each(|(out, value)| *out = *value + bias);
                 }
             }
         });
-        if relu {
+        if then.relu {
             relu_piece(out);
         }
     }

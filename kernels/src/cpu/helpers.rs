@@ -27,13 +27,13 @@ const OFFERED: u8 = 1;
 const TAKEN: u8 = 2;
 
 /// What a helper is asked to do, borrowed from the caller's stack.
-type Work = *const (dyn Fn() + Sync);
+type HelperWork = *const (dyn Fn() + Sync);
 
 /// Where one helper finds its work.
 struct HelperSlot {
     state: AtomicU8,
     asleep: AtomicBool,
-    work: UnsafeCell<Option<Work>>,
+    work: UnsafeCell<Option<HelperWork>>,
 }
 
 // SAFETY: the work is written by the caller while the slot is idle and read by the helper while it is taken; the
@@ -94,7 +94,8 @@ impl Helper {
     fn offer(&self, work: &(dyn Fn() + Sync)) {
         let work: *const (dyn Fn() + Sync + '_) = work;
         // SAFETY: only the lifetime changes; the work is taken back or waited for before its owner goes on.
-        let work = unsafe { std::mem::transmute::<*const (dyn Fn() + Sync + '_), Work>(work) };
+        let work =
+            unsafe { std::mem::transmute::<*const (dyn Fn() + Sync + '_), HelperWork>(work) };
         // SAFETY: the slot is idle, so that its helper does not look at the work.
         unsafe { *self.slot.work.get() = Some(work) };
         self.slot.state.store(OFFERED, Ordering::SeqCst);

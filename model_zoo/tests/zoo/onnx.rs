@@ -1,10 +1,12 @@
 //! `salamander export --format onnx`: what onnxruntime makes of a trained model is what `predict` writes.
 
+#[path = "../../../crates/salamander-models/tests/models/onnxruntime.rs"]
+mod onnxruntime;
+
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::sync::Arc;
 
 use salamander_data::{Dataset, open};
@@ -44,25 +46,8 @@ fn onnx(
         &["export", run_folder, "--format", "onnx", "--out", "exported", "--checkpoint", "latest"],
     )
     .expect("exported");
-    let python = std::env::var("SALAMANDER_PYTHON").unwrap_or_else(|_| "python3".to_string());
-    let has = Command::new(&python).args(["-c", "import onnxruntime"]).output();
-    if !has.is_ok_and(|has| has.status.success()) {
-        let reason = format!("{python} has no onnxruntime (SALAMANDER_PYTHON names another one)");
-        assert!(std::env::var_os("SALAMANDER_NO_SKIPS").is_none(), "{reason}");
-        println!("SKIPPED: {reason}");
-        return None;
-    }
     let script = zoo("../crates/salamander-models/tests/fixtures/run_onnx.py");
-    let mut command = Command::new(&python);
-    command.arg(script).arg(folder.join("exported/model.onnx"));
-    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = command.spawn().expect("Python starts");
-    let mut stdin = child.stdin.take().expect("its input");
-    stdin.write_all(inputs.to_string().as_bytes()).expect("sent");
-    drop(stdin);
-    let ended = child.wait_with_output().expect("ends");
-    assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
-    let mut found: Json = serde_json::from_slice(&ended.stdout).expect("JSON");
+    let mut found = onnxruntime::outputs(&script, &folder.join("exported/model.onnx"), inputs)?;
     let said = found["said"].take();
     Some((serde_json::from_value(found["outputs"].take()).expect("outputs"), said))
 }

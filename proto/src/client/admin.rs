@@ -13,7 +13,7 @@ use tokio::time::{sleep, timeout};
 use tonic::{Response, Status};
 
 use super::address::MasterAddress;
-use super::{Client, Error, SessionOptions, client, is_passing, root};
+use super::{BearerClient, Error, SessionOptions, client, is_passing, root};
 use crate::convert::{Finished, WorkerLeaseAsk};
 use crate::{status, v1};
 
@@ -24,7 +24,7 @@ const WATCH_AGAIN: Duration = Duration::from_millis(100);
 #[derive(Debug)]
 pub struct Admin {
     runtime: Runtime,
-    client: Client,
+    client: BearerClient,
     master: String,
     address: MasterAddress,
     deadline: Duration,
@@ -121,7 +121,7 @@ impl Admin {
 
     fn call<T>(
         &mut self,
-        call: impl AsyncFnOnce(&mut Client) -> Result<Response<T>, Status>,
+        call: impl AsyncFnOnce(&mut BearerClient) -> Result<Response<T>, Status>,
     ) -> Result<T, Error> {
         let (client, deadline) = (&mut self.client, self.deadline);
         match self.runtime.block_on(async { timeout(deadline, call(client)).await }) {
@@ -148,7 +148,7 @@ impl Admin {
 
 /// Follows one stream of events; notes in the request how far it came.
 async fn follow(
-    client: &mut Client,
+    client: &mut BearerClient,
     request: &mut v1::WatchRequest,
     silence: &mut Backoff,
     each: &mut impl FnMut(v1::Event) -> ControlFlow<()>,

@@ -107,8 +107,8 @@ impl From<Status> for Disconnect {
     }
 }
 
-type Words = mpsc::Sender<v1::ProcessMessage>;
-type Answers = Streaming<v1::MasterMessage>;
+type ProcessSender = mpsc::Sender<v1::ProcessMessage>;
+type MasterStream = Streaming<v1::MasterMessage>;
 
 struct Dialer {
     address: MasterAddress,
@@ -173,7 +173,10 @@ impl Dialer {
     }
 
     /// Connects and waits for the master's first words.
-    async fn begin(&self, side: &mut impl Side) -> Result<(Term, Words, Answers), Disconnect> {
+    async fn begin(
+        &self,
+        side: &mut impl Side,
+    ) -> Result<(Term, ProcessSender, MasterStream), Disconnect> {
         let channel = self.address.connect().await.map_err(Disconnect::Broken)?;
         let mut client = client(channel, self.bearer.clone());
         let (sender, receiver) = mpsc::channel(limits::IN_FLIGHT);
@@ -193,7 +196,12 @@ impl Dialer {
         Ok((term, sender, stream))
     }
 
-    async fn talk(&self, side: &mut impl Side, sender: Words, mut stream: Answers) -> Disconnect {
+    async fn talk(
+        &self,
+        side: &mut impl Side,
+        sender: ProcessSender,
+        mut stream: MasterStream,
+    ) -> Disconnect {
         let mut beats = interval(self.options.beat_every);
         beats.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
@@ -232,7 +240,7 @@ impl Dialer {
 }
 
 /// What the master says next.
-async fn next(answers: &mut Answers) -> Result<FromMaster, Disconnect> {
+async fn next(answers: &mut MasterStream) -> Result<FromMaster, Disconnect> {
     let message =
         answers.message().await?.ok_or_else(|| Disconnect::Broken("the master went".into()))?;
     message.try_into().map_err(|error: convert::Error| Disconnect::Refused(error.to_string()))

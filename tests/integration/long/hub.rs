@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use fake_cluster::{Cluster, JOBS, NAMESPACE, Operator, PODS, wait_until};
 use serde_json::{Value, json};
 
-use crate::hub::{Hub, SEARCH, kill_often, place, processes_of};
+use crate::hub::{Hub, kill_often, place, processes_of, search};
 use crate::places::s3_settings;
 use crate::postgres::PostgresServer;
 use crate::stored::{Bucket, STORE};
@@ -53,7 +53,7 @@ fn trials_of_a_hub_are_jobs_of_a_cluster_through_kills_and_leave_nothing() {
     let (url, place) = (bucket.url(), place());
     let halving = "name: async_halving\n";
     let to_the_end =
-        SEARCH.replace(halving, "name: random\n").replace("  num_rungs: 3\n  divisor: 2\n", "");
+        search().replace(halving, "name: random\n").replace("  num_rungs: 3\n  divisor: 2\n", "");
     place.write("search.yaml", &to_the_end);
     let alone: Value = place.ok(&["train", "search.yaml", "--json", "--out", "alone"]).json();
     let cluster = Cluster::of_program(OsStr::new(PROGRAM));

@@ -35,6 +35,25 @@ const NOT_PRINTED: [&str; 2] =
 const VARIABLES: &str = "crates/salamander-core/src/environment.rs";
 const VARIABLE: &str = concat!("\"SALA", "MANDER_");
 
+/// Where the names of a run's files are, those that are written in quotes nowhere else, and which programs write files
+/// of that name that are no run's yet.
+const RUN_LAYOUT: &str = "crates/salamander-core/src/layout.rs";
+const RUN_FILES: [&str; 12] = [
+    "\"experiment.yaml\"",
+    "\"plan.json\"",
+    "\"metrics.jsonl\"",
+    "\"histograms.jsonl\"",
+    "\"course.json\"",
+    "\"summary.json\"",
+    "\"report.json\"",
+    "\"confusion.svg\"",
+    "\"provenance.json\"",
+    "\"search.json\"",
+    "\"search.jsonl\"",
+    "\"manifest.json\"",
+];
+const NO_RUNS: [&str; 2] = ["crates/salamander-cli/src/scaffold", "crates/salamander-cli/src/demo"];
+
 /// The first folders of paths that exist on one machine only.
 const MACHINE_FOLDERS: [&str; 3] = ["home", "root", "work"];
 
@@ -48,6 +67,7 @@ pub(super) fn rust(path: &str, text: &str) -> Vec<BrokenRule> {
     failures.extend(lines(path, text));
     failures.extend(printing(path, text));
     failures.extend(variables(path, text));
+    failures.extend(run_files(path, text));
     failures
 }
 
@@ -201,6 +221,25 @@ fn variables(path: &str, text: &str) -> Vec<BrokenRule> {
         .collect()
 }
 
+/// The names of a run's files have one owner, so that a reader finds who writes and who reads each.
+fn run_files(path: &str, text: &str) -> Vec<BrokenRule> {
+    let is_program = path.starts_with("crates/") && path.contains("/src/");
+    let exempt = path == RUN_LAYOUT || NO_RUNS.iter().any(|exempt| path.starts_with(exempt));
+    if !is_program || exempt || path.ends_with("tests.rs") {
+        return Vec::new();
+    }
+    let named = |line: &str| RUN_FILES.iter().find(|name| line.contains(*name));
+    numbered(text)
+        .take(code_lines(text))
+        .filter(|(_, line)| !line.trim_start().starts_with("//"))
+        .filter_map(|(number, line)| named(line).map(|name| (number, name)))
+        .map(|(number, name)| {
+            let advice = format!("{name} is a file of a run: take its name from {RUN_LAYOUT}");
+            BrokenRule::new(path, number, advice)
+        })
+        .collect()
+}
+
 /// Whether the pattern is in the line and no part of a longer name.
 fn starts_word(line: &str, pattern: &str) -> bool {
     let is_name = |before: char| before.is_alphanumeric() || before == '_';
@@ -305,6 +344,20 @@ mod tests {
         check("crates/salamander-net/tests/net/failures.rs", &text, &[]);
         let tests = format!("//! Why.\n#[cfg(test)]\nmod tests {{\n{VARIABLE}BLESS\"\n}}\n");
         check("crates/salamander-cli/src/roles.rs", &tests, &[]);
+    }
+
+    #[test]
+    fn a_run_file_named_elsewhere_is_found() {
+        let text = "//! Why.\n    let path = folder.join(\"summary.json\");\n";
+        check("crates/salamander-hub/src/queue.rs", text, &[2]);
+        check(RUN_LAYOUT, text, &[]);
+        check("crates/salamander-cli/src/scaffold/tabular.rs", text, &[]);
+        check("crates/salamander-hub/src/queue_tests.rs", text, &[]);
+        check("crates/salamander-hub/tests/hub/queue.rs", text, &[]);
+        let shown = "//! Why.\n/// \"summary.json\"\nconst OWN: &str = \"own_summary.json\";\n";
+        check("crates/salamander-hub/src/queue.rs", shown, &[]);
+        let tests = "//! Why.\n#[cfg(test)]\nmod tests {\n    \"plan.json\"\n}\n";
+        check("crates/salamander-hub/src/queue.rs", tests, &[]);
     }
 
     #[test]

@@ -34,7 +34,7 @@ pub use message::{Activation, FromMember, Hello, Peer, StateSource, ToMember};
 pub use pace::{Beat, Pace, Slow, Work};
 pub use participant::{Begun, Effect, Fenced, Participant, StartFrom};
 pub use process_set::{Ended, Order, ProcessSet, SERVER_SLOTS, Seat, Slot};
-pub use reports::{MemberReport, ReportQueue, TakenReports};
+pub use reports::{MemberReport, ReportPlace, ReportQueue, TakenReports};
 pub use run::{RunState, WantedProcesses};
 pub use tasks::{Count, Lease, Task, TaskQueue};
 

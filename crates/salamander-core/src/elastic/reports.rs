@@ -81,13 +81,22 @@ impl<R: Clone> ReportQueue<R> {
 pub struct TakenReports {
     /// The first generation of the line that it is of.
     pub line: Generation,
-    /// Its (version, part).
-    pub newest: Option<(u64, u32)>,
+    /// Its place in that line.
+    pub newest: Option<ReportPlace>,
+}
+
+/// Where a report stands among those of its line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ReportPlace {
+    /// The version that it is about.
+    pub version: Version,
+    /// Which report about that version it is.
+    pub part: u32,
 }
 
 impl TakenReports {
     /// Takes a report of a line, if nothing as new of it was taken before.
-    pub fn take(&mut self, line: GenerationChain, place: (u64, u32)) -> bool {
+    pub fn take(&mut self, line: GenerationChain, place: ReportPlace) -> bool {
         if line.generation != self.line {
             self.line = line.generation;
             self.restored(line.from.0);
@@ -101,7 +110,9 @@ impl TakenReports {
 
     /// The run goes on from a checkpoint of this version: what comes after it is told anew.
     pub fn restored(&mut self, version: u64) {
-        self.newest = version.checked_sub(1).map(|before| (before, u32::MAX));
+        self.newest = version
+            .checked_sub(1)
+            .map(|before| ReportPlace { version: Version(before), part: u32::MAX });
     }
 }
 
@@ -147,12 +158,13 @@ mod tests {
     fn a_report_is_taken_once_and_anew_on_another_line() {
         let mut taken = TakenReports::default();
         let line = GenerationChain::default();
+        let place = |(version, part)| ReportPlace { version: Version(version), part };
         let places = [(1, 0), (1, 0), (2, 0), (2, 0), (1, 9), (2, 1), (5, 0), (3, 0)];
-        let news = places.map(|place| taken.take(line, place));
+        let news = places.map(|at| taken.take(line, place(at)));
         assert_eq!(news, [true, false, true, false, false, true, true, false]);
         // A master that was killed before it heard anything of the new line reads this from its file.
         let other = GenerationChain { generation: FIRST, from: Version(2) };
-        let news = [(1, 0), (2, 0), (3, 0), (3, 0)].map(|place| taken.take(other, place));
+        let news = [(1, 0), (2, 0), (3, 0), (3, 0)].map(|at| taken.take(other, place(at)));
         assert_eq!(news, [false, true, true, false]);
     }
 }

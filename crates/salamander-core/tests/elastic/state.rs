@@ -2,7 +2,7 @@
 
 use salamander_core::elastic::{
     CheckpointMark, Ending, FromMember, Generation, GenerationChain, Identity, MemberReport,
-    ReportQueue, StateSource, WorkerId,
+    ReportPlace, ReportQueue, StateSource, WorkerId,
 };
 
 use crate::calls::RowSave;
@@ -170,7 +170,7 @@ impl World {
     /// A master takes a report.
     pub(crate) fn take_report(&mut self, line: GenerationChain, told: MemberReport<Content>) {
         let MemberReport { version, report, .. } = told;
-        let is_news = self.taken.take(line, (version.0, 1));
+        let is_news = self.taken.take(line, ReportPlace { version, part: 1 });
         let known = self.log.iter().find(|(known, _)| *known == version).map(|(_, told)| *told);
         match (is_news, known) {
             (true, _) => self.log.push((version, report)),

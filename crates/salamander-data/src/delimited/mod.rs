@@ -22,7 +22,7 @@ mod looks;
 const BUFFER_BYTES: usize = 64 << 10;
 
 /// Parsed blocks, shared by files.
-type Cache = PartCache<Vec<ByteRecord>>;
+type DecodedRecords = PartCache<Vec<ByteRecord>>;
 
 /// An indexed file whose values are text. A file without bytes has no records.
 #[derive(Debug)]
@@ -30,21 +30,26 @@ struct Delimited {
     blob: Blob,
     dialect: Dialect,
     index: TextIndex,
-    cache: Arc<Cache>,
+    cache: Arc<DecodedRecords>,
     /// The file's number in the cache.
     number: u64,
 }
 
 /// Opens a file of a dialect.
 pub(crate) fn open(opening: Opening<'_>, dialect: Dialect) -> Result<Opened, Error> {
-    let rows = opening.shared::<Cache>();
+    let rows = opening.shared::<DecodedRecords>();
     let build = |blob: &Blob| index::build(&dialect, blob);
     opening.indexed(build, |blob, index| Delimited::new(blob, dialect.clone(), index, rows))
 }
 
 impl Delimited {
     /// The file of an index.
-    fn new(blob: Blob, dialect: Dialect, index: TextIndex, cache: Arc<Cache>) -> Delimited {
+    fn new(
+        blob: Blob,
+        dialect: Dialect,
+        index: TextIndex,
+        cache: Arc<DecodedRecords>,
+    ) -> Delimited {
         let number = cache.next_file();
         Delimited { blob, dialect, index, cache, number }
     }

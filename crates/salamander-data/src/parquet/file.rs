@@ -32,7 +32,7 @@ pub(super) fn open(opening: Opening<'_>) -> Result<Opened, Error> {
 type Decoded = Vec<DecodedColumn>;
 
 /// Decoded blocks of several files.
-type Cache = PartCache<Decoded>;
+type DecodedColumns = PartCache<Decoded>;
 
 /// An indexed Parquet file, which is one shard.
 ///
@@ -45,7 +45,7 @@ pub struct ParquetFile {
     metadata: ArrowReaderMetadata,
     names: Vec<String>,
     layout: RowGroups,
-    cache: Arc<Cache>,
+    cache: Arc<DecodedColumns>,
     /// The file's number in the cache.
     number: u64,
     /// What is wrong with blocks that cannot be decoded: a reader that passes over bad records asks for every
@@ -59,7 +59,7 @@ impl ParquetFile {
         ParquetFile::open_with(path, Arc::default())
     }
 
-    fn open_with(path: &Path, cache: Arc<Cache>) -> Result<ParquetFile, Error> {
+    fn open_with(path: &Path, cache: Arc<DecodedColumns>) -> Result<ParquetFile, Error> {
         let wrong = |reason: String| Error::form(path, reason);
         let blob = Blob::open(path)?;
         let source = ParquetBytes::open(&blob)?;

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use salamander_core::layout::CHECKPOINTS;
 use serde_json::Value as Json;
 
 use super::kind::FieldKind;
@@ -47,7 +48,7 @@ fn positional(field: FieldKind, value: &Json, line: &mut Vec<String>) {
             // A checkpoint's folder stands for its run and its id.
             let place = text(value);
             let path = Path::new(&place);
-            let checkpoints = path.parent().filter(|parent| parent.ends_with("checkpoints"));
+            let checkpoints = path.parent().filter(|parent| parent.ends_with(CHECKPOINTS));
             match (checkpoints.and_then(Path::parent), path.file_name()) {
                 (Some(run), Some(id)) => {
                     line.push(run.to_string_lossy().into_owned());

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use salamander_core::layout::{ASSETS, CHECKPOINTS};
 use serde_json::Value as Json;
 
 use super::digest::{Digester, Writers, files_below};
@@ -13,7 +14,7 @@ use super::spec::PipelineStep;
 use super::store::StepOutput;
 
 /// What makes a run what it is; logs, times and caches beside it do not.
-const LEARNED: [&str; 2] = ["checkpoints", "assets"];
+const LEARNED: [&str; 2] = [CHECKPOINTS, ASSETS];
 
 /// Everything that a step has left.
 #[derive(Debug, Default)]

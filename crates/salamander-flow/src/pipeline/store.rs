@@ -9,7 +9,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, test_kill_process};
-use salamander_core::layout::PipelineLayout;
+use salamander_core::layout::{MANIFEST, PipelineLayout};
 use salamander_core::yaml::{self, Node, Value};
 use salamander_files::{Durability, real, replace, sync_folder_of, write_synced};
 use serde::{Deserialize, Serialize};
@@ -19,9 +19,6 @@ use super::Error;
 use super::digest::{Digester, Writers};
 use super::key::{Components, Key};
 use super::planner::World;
-
-/// The file that makes a folder an artifact.
-pub(crate) const MANIFEST: &str = "manifest.json";
 
 /// How long what a killed process has left may hold its lock, and how often that is looked at.
 const SETTLED: Duration = Duration::from_secs(10);

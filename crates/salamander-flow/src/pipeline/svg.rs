@@ -24,7 +24,7 @@ pub fn draw(pipeline: &Pipeline, statuses: &[Status]) -> String {
         let row = rows.entry(*column).or_default();
         let x = MARGIN + column * (WIDTH + ACROSS);
         let y = MARGIN + *row * (HEIGHT + DOWN);
-        places.insert(step.name.as_str(), (x, y));
+        places.insert(step.name.as_str(), SvgPoint { x, y });
         *row += 1;
     }
     let width = 2 * MARGIN + columns.iter().max().map_or(0, |last| last * (WIDTH + ACROSS) + WIDTH);
@@ -93,6 +93,13 @@ fn shown(statuses: &[&Status]) -> (&'static str, &'static str, String) {
     })
 }
 
+/// The left upper corner of a step's box.
+#[derive(Clone, Copy)]
+struct SvgPoint {
+    x: usize,
+    y: usize,
+}
+
 struct Shown<'a> {
     name: &'a str,
     kind: &'a str,
@@ -100,8 +107,9 @@ struct Shown<'a> {
     why: &'a str,
 }
 
-fn node(svg: &mut String, (x, y): (usize, usize), shown: &Shown<'_>) {
+fn node(svg: &mut String, at: SvgPoint, shown: &Shown<'_>) {
     let (name, kind) = (escaped(&cut(shown.name, NAME)), escaped(&cut(shown.kind, DETAIL)));
+    let SvgPoint { x, y } = at;
     let (text, upper, lower) = (x + 10, y + 21, y + 40);
     let (title, colour) = (escaped(&format!("{}: {}", shown.name, shown.why)), shown.colour);
     // Writing to a text cannot fail.
@@ -113,8 +121,8 @@ fn node(svg: &mut String, (x, y): (usize, usize), shown: &Shown<'_>) {
     );
 }
 
-fn edge(svg: &mut String, from: (usize, usize), to: (usize, usize)) {
-    let (x1, y1, x2, y2) = (from.0 + WIDTH, from.1 + HEIGHT / 2, to.0, to.1 + HEIGHT / 2);
+fn edge(svg: &mut String, from: SvgPoint, to: SvgPoint) {
+    let (x1, y1, x2, y2) = (from.x + WIDTH, from.y + HEIGHT / 2, to.x, to.y + HEIGHT / 2);
     let middle = (x1 + x2) / 2;
     let (tip, above, below) = (x2.saturating_sub(7), y2 - 4, y2 + 4);
     let _ = writeln!(

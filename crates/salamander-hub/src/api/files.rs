@@ -8,6 +8,7 @@ use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use futures::stream;
+use salamander_core::layout::{MANIFEST, RunLayout};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -19,8 +20,6 @@ use crate::store::users::User;
 
 /// Bytes of a piece of a file that is sent.
 const PIECE: usize = 1 << 18;
-/// The list of a checkpoint's files.
-const MANIFEST: &str = "manifest.json";
 
 /// A file of a checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -38,8 +37,8 @@ impl Hub {
         if checkpoint.state != "completed" {
             return Err(Error::NotFound(format!("checkpoint {name} of run {run} is deleted")));
         }
-        let folder = self.runs().join(self.store().run_folder(run)?);
-        Ok(folder.join("checkpoints").join(checkpoint.name))
+        let layout = RunLayout::new(self.runs().join(self.store().run_folder(run)?));
+        Ok(layout.checkpoints().join(checkpoint.name))
     }
 
     /// The files of a checkpoint, as its manifest names them.

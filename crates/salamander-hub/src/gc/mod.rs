@@ -128,7 +128,9 @@ impl Hub {
         let experiments: BTreeSet<ExperimentId> = garbage.iter().map(|(id, _)| *id).collect();
         for (_, (run, name)) in &garbage {
             match self.store().run_folder(*run) {
-                Ok(folder) => remove(&self.runs().join(folder).join("checkpoints"), name)?,
+                Ok(folder) => {
+                    remove(&RunLayout::new(self.runs().join(folder)).checkpoints(), name)?;
+                }
                 // The run is gone, and its checkpoints with it.
                 Err(Error::NotFound(_)) => {}
                 Err(error) => return Err(error),

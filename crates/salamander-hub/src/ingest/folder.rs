@@ -6,7 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use rustix::fs::{FlockOperation, flock};
 use salamander_core::experiment::Experiment;
-use salamander_core::layout::RunLayout;
+use salamander_core::layout::{MANIFEST, RunLayout};
 use salamander_core::report::Start;
 use serde_json::Value as Json;
 
@@ -143,7 +143,7 @@ pub(super) fn checkpoints(run: &RunLayout, id: RunId) -> Vec<Checkpoint> {
 }
 
 fn checkpoint(run: &RunLayout, id: RunId, name: &str) -> Option<Checkpoint> {
-    let path = run.checkpoints().join(name).join("manifest.json");
+    let path = run.checkpoints().join(name).join(MANIFEST);
     let manifest = read_json(&path)?;
     let sizes = manifest["files"].as_object().into_iter().flatten();
     let files: i64 = sizes.filter_map(|(_, file)| file["bytes"].as_i64()).sum();

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::time::{Duration, Instant};
 
-use salamander_core::layout::RunLayout;
+use salamander_core::layout::{METRICS, RunLayout};
 
 use crate::Error;
 use crate::hub::{Hub, Speaker, now};
@@ -400,8 +400,7 @@ impl WatchedRun {
 
     /// Reads the next lines of the metrics file; says whether there were any.
     fn tail_metrics(&mut self, hub: &Hub, id: RunId, layout: &RunLayout) -> Result<bool, Error> {
-        const PATH: &str = "metrics.jsonl";
-        let Some(portion) = self.cursor(hub, id, PATH)?.read(&layout.metrics())? else {
+        let Some(portion) = self.cursor(hub, id, METRICS)?.read(&layout.metrics())? else {
             return Ok(false);
         };
         let parsed = lines::parse(&portion.bytes);
@@ -418,9 +417,9 @@ impl WatchedRun {
             if let Some(progress) = &parsed.progress {
                 runs::set_progress(tx, id, progress)?;
             }
-            cursor.keep(tx, id, PATH)
+            cursor.keep(tx, id, METRICS)
         })?;
-        self.keep(PATH, cursor);
+        self.keep(METRICS, cursor);
         Ok(true)
     }
 

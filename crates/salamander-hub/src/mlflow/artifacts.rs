@@ -8,6 +8,9 @@ use axum::extract::{Request, State};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use futures::StreamExt;
+use salamander_core::layout::{
+    ASSETS, CHECKPOINTS, CONFUSION, EXPERIMENT, METRICS, PLAN, REPORT, SUMMARY,
+};
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt;
 
@@ -18,16 +21,8 @@ use super::refusal::MlflowRefusal;
 use crate::{Error, RunId};
 
 /// What of our run folders clients may read; others have keys in them.
-const SHOWN: [&str; 8] = [
-    "experiment.yaml",
-    "summary.json",
-    "report.json",
-    "confusion.svg",
-    "metrics.jsonl",
-    "plan.json",
-    "checkpoints",
-    "assets",
-];
+const SHOWN: [&str; 8] =
+    [EXPERIMENT, SUMMARY, REPORT, CONFUSION, METRICS, PLAN, CHECKPOINTS, ASSETS];
 
 /// Where the artifacts of an experiment go.
 pub(super) fn location(experiment: &str) -> String {
@@ -46,14 +41,14 @@ pub(super) fn safe(path: &str) -> Result<PathBuf, MlflowRefusal> {
 }
 
 /// A file or a folder as clients name it.
-enum Place {
+enum ArtifactPlace {
     /// Below the folder of clients.
     Theirs(PathBuf),
     /// Of one of our runs.
     Ours { folder: PathBuf, inside: PathBuf },
 }
 
-impl Place {
+impl ArtifactPlace {
     fn path(&self) -> PathBuf {
         match self {
             Self::Theirs(path) => path.clone(),
@@ -73,17 +68,17 @@ impl Place {
 }
 
 impl Mlflow {
-    fn place(&self, path: &str) -> Result<Place, MlflowRefusal> {
+    fn place(&self, path: &str) -> Result<ArtifactPlace, MlflowRefusal> {
         let plain = safe(path)?;
         let Ok(ours) = plain.strip_prefix(PLACE) else {
-            return Ok(Place::Theirs(self.folder().join("artifacts").join(plain)));
+            return Ok(ArtifactPlace::Theirs(self.folder().join("artifacts").join(plain)));
         };
         let mut parts = ours.components();
         let run = parts.next().and_then(|run| run.as_os_str().to_str()).unwrap_or_default();
         let run: RunId = run.parse()?;
         let folder = self.hub().store().run_folder(run)?;
         let inside = parts.as_path().to_path_buf();
-        let place = Place::Ours { folder: self.hub().runs().join(folder), inside };
+        let place = ArtifactPlace::Ours { folder: self.hub().runs().join(folder), inside };
         if !place.is_shown() {
             return Err(MlflowRefusal::missing(format!("there is no {path}")));
         }
@@ -100,7 +95,8 @@ impl Mlflow {
             Err(_) => return Ok(Vec::new()),
             Ok(entries) => entries,
         };
-        let top = matches!(&place, Place::Ours { inside, .. } if inside.as_os_str().is_empty());
+        let top =
+            matches!(&place, ArtifactPlace::Ours { inside, .. } if inside.as_os_str().is_empty());
         let mut files = Vec::new();
         for entry in entries.flatten() {
             let name = entry.file_name().to_string_lossy().into_owned();
@@ -152,7 +148,7 @@ pub(super) async fn handle(State(mlflow): State<Mlflow>, request: Request) -> Re
 }
 
 /// Where a path is, asked on a thread where waiting for the store is allowed.
-async fn find(mlflow: &Mlflow, path: &str) -> Result<Place, MlflowRefusal> {
+async fn find(mlflow: &Mlflow, path: &str) -> Result<ArtifactPlace, MlflowRefusal> {
     let (mlflow, path) = (mlflow.clone(), path.to_string());
     let place = tokio::task::spawn_blocking(move || mlflow.place(&path)).await;
     place.unwrap_or_else(|_| Err(Error::Closed.into()))
@@ -190,8 +186,8 @@ async fn fetch(mlflow: &Mlflow, path: &str) -> Result<Response, MlflowRefusal> {
 /// Puts a file, which appears when all of it is there.
 async fn put(mlflow: &Mlflow, path: &str, body: Body) -> Result<Response, MlflowRefusal> {
     let file = match find(mlflow, path).await? {
-        Place::Theirs(file) => file,
-        Place::Ours { .. } => {
+        ArtifactPlace::Theirs(file) => file,
+        ArtifactPlace::Ours { .. } => {
             return Err(MlflowRefusal::state(format!("{path} is of a run of Salamander's own")));
         }
     };
@@ -218,7 +214,7 @@ async fn put(mlflow: &Mlflow, path: &str, body: Body) -> Result<Response, Mlflow
 }
 
 async fn remove(mlflow: &Mlflow, path: &str) -> Result<Response, MlflowRefusal> {
-    let Place::Theirs(file) = find(mlflow, path).await? else {
+    let ArtifactPlace::Theirs(file) = find(mlflow, path).await? else {
         return Err(MlflowRefusal::state(format!("{path} is of a run of Salamander's own")));
     };
     let removed = match file.is_dir() {

@@ -28,6 +28,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 pub use api::routes;
 use events::{Tracked, TrackingEvent};
 use refusal::MlflowRefusal;
+use salamander_core::layout::METRICS;
 use tracked::{Latest, LifecycleStage, MetricValue, MlflowExperiment, MlflowRun};
 
 use crate::journal::Journal;
@@ -106,7 +107,7 @@ impl Mlflow {
 
     /// Where the values of a run are.
     fn metrics_file(&self, run: &str) -> PathBuf {
-        self.folder().join("runs").join(run).join("metrics.jsonl")
+        self.folder().join("runs").join(run).join(METRICS)
     }
 
     /// The last value of each metric of a run that a client made.

@@ -16,7 +16,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-use salamander_core::layout::RunLayout;
+use salamander_core::layout::{EXPERIMENT, RunLayout};
 use salamander_files::{Durability, replace};
 
 use crate::Error;
@@ -256,7 +256,7 @@ impl Queue {
         let program = self.programs.check(path, job.program_hash.as_deref().unwrap_or_default())?;
         let own = self.hub.own_folder(job.id);
         fs::create_dir_all(&own).map_err(Error::io(&own))?;
-        let file = own.join("experiment.yaml");
+        let file = own.join(EXPERIMENT);
         let config = self.hub.store().experiment_config(job.id)?.unwrap_or_default();
         replace(&file, config.as_bytes(), Durability::Unsynced).map_err(Error::io(&file))?;
         let text = |path: PathBuf| path.to_string_lossy().into_owned();

@@ -4,7 +4,9 @@ use std::cell::RefCell;
 use std::fmt;
 use std::str::FromStr;
 use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use salamander_net::{Backoff, retry};
 
 use super::db::pg::{Pg, is_lost, said};
 use super::db::pg_tls::PgTls;
@@ -69,16 +71,10 @@ impl fmt::Display for Database {
 impl Database {
     /// Connects; a server that is starting, or away for a moment, is tried again.
     fn connect(&self) -> Result<Db, Error> {
-        let begun = Instant::now();
-        let mut pause = PAUSES.0;
-        loop {
-            match Pg::connect(&self.config, &self.tls) {
-                Ok(connected) => return Ok(Db::Postgres(Box::new(RefCell::new(connected)))),
-                Err(error) if is_lost(&error) && begun.elapsed() < PATIENCE => sleep(pause),
-                Err(error) => return Err(Error::Unwritable(format!("{self}: {}", said(&error)))),
-            }
-            pause = (pause * 2).min(PAUSES.1);
-        }
+        let backoff = Backoff::new(PAUSES.0, PAUSES.1).within(PATIENCE);
+        let connected = retry(backoff, || Pg::connect(&self.config, &self.tls), is_lost);
+        let refused = |error| Error::Unwritable(format!("{self}: {}", said(&error)));
+        Ok(Db::Postgres(Box::new(RefCell::new(connected.map_err(refused)?))))
     }
 
     pub(super) fn writer(&self, sharing: StoreAccess) -> Result<Db, Error> {
@@ -94,16 +90,16 @@ impl Database {
     /// The lock lives as long as the connection that writes: whoever writes has it. That of a hub that was killed is
     /// free as soon as the server hears of it.
     fn lock(&self, db: &Db) -> Result<(), Error> {
-        let begun = Instant::now();
+        let mut backoff = Backoff::every(PAUSES.0).within(PATIENCE);
         loop {
             let mut query = db.prepare_cached("SELECT pg_try_advisory_lock(?1)")?;
             if query.query_row([HUB_LOCK], |row| row.get(0))? {
                 return Ok(());
             }
-            if begun.elapsed() > PATIENCE {
+            let Some(wait) = backoff.wait() else {
                 return Err(Error::Conflict(format!("{self}: another hub has this store")));
-            }
-            sleep(PAUSES.0);
+            };
+            sleep(wait);
         }
     }
 

@@ -68,12 +68,12 @@ pub struct Commit {
 }
 
 /// Does something, and says whether it went well.
-type Job = Box<dyn FnOnce(&Tx<'_>) -> (bool, Answer) + Send>;
+type WriteJob = Box<dyn FnOnce(&Tx<'_>) -> (bool, WriteAnswer) + Send>;
 /// Tells whoever waits how it went; given the error if the commit failed.
-type Answer = Box<dyn FnOnce(Result<(), String>) + Send>;
+type WriteAnswer = Box<dyn FnOnce(Result<(), String>) + Send>;
 
 pub(super) struct StoreWriter {
-    jobs: Option<SyncSender<Job>>,
+    jobs: Option<SyncSender<WriteJob>>,
     thread: Option<JoinHandle<()>>,
     pub(super) commits: broadcast::Sender<Commit>,
 }
@@ -101,10 +101,10 @@ impl StoreWriter {
         job: impl FnOnce(&Tx<'_>) -> Result<T, Error> + Send + 'static,
     ) -> Result<T, Error> {
         let (sender, answer) = sync_channel(1);
-        let job: Job = Box::new(move |tx| {
+        let job: WriteJob = Box::new(move |tx| {
             let done = job(tx);
             let is_good = done.is_ok();
-            let answer: Answer = Box::new(move |committed| {
+            let answer: WriteAnswer = Box::new(move |committed| {
                 let result = match committed {
                     Ok(()) => done,
                     Err(reason) => done.and(Err(Error::Unwritable(reason))),
@@ -179,7 +179,11 @@ impl WriterConnection {
     }
 }
 
-fn write_all(mut link: WriterConnection, jobs: &Receiver<Job>, told: &broadcast::Sender<Commit>) {
+fn write_all(
+    mut link: WriterConnection,
+    jobs: &Receiver<WriteJob>,
+    told: &broadcast::Sender<Commit>,
+) {
     while let Ok(first) = jobs.recv() {
         let mut together = vec![first];
         together.extend(jobs.try_iter().take(TOGETHER - 1));
@@ -208,7 +212,10 @@ fn write_all(mut link: WriterConnection, jobs: &Receiver<Job>, told: &broadcast:
 }
 
 /// Does several jobs in one transaction; a job that fails takes back what it did, and nothing of the others.
-fn commit(link: &mut WriterConnection, jobs: Vec<Job>) -> (Vec<Answer>, Result<Commit, Error>) {
+fn commit(
+    link: &mut WriterConnection,
+    jobs: Vec<WriteJob>,
+) -> (Vec<WriteAnswer>, Result<Commit, Error>) {
     let mut answers = Vec::with_capacity(jobs.len());
     let done = (|| {
         link.begin()?;

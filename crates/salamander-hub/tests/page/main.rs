@@ -4,18 +4,22 @@
 //! (`npm install --prefix DIR playwright-core`, then DIR/node_modules). Pictures go to SALAMANDER_SCREENSHOTS, if it is
 //! set.
 
+mod playwright;
+mod served;
+
 use std::fs;
 use std::io::Write;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::channel;
+use std::sync::atomic::AtomicBool;
 
+use playwright::playwright;
 use salamander_hub::server::Listen;
 use salamander_hub::store::users::UserRole;
 use salamander_hub::{Daemon, DaemonOptions, Hub, ui};
+use served::ServedFolder;
 
 /// A name that would do harm if anybody took it for HTML.
 const HOSTILE: &str = "<img src=x onerror='window.hurt=1'><script>window.hurt=1</script>\"'&";
@@ -173,49 +177,6 @@ fn write_search(runs: &Path) {
     }
 }
 
-/// Serves a folder for as long as it lives.
-struct Served {
-    address: SocketAddr,
-    stop: Arc<AtomicBool>,
-    thread: Option<std::thread::JoinHandle<()>>,
-}
-
-impl Served {
-    fn start(runs: &Path) -> Self {
-        let stop = Arc::new(AtomicBool::new(false));
-        let (sender, heard) = channel();
-        let thread = std::thread::spawn({
-            let (runs, stop) = (runs.to_path_buf(), Arc::clone(&stop));
-            move || {
-                let any = SocketAddr::from(([127, 0, 0, 1], 0));
-                let tell = |address| sender.send(address).expect("somebody waits");
-                ui::run(&runs, any, tell, &stop).expect("served");
-            }
-        });
-        let address = heard.recv().expect("an address");
-        Self { address, stop, thread: Some(thread) }
-    }
-}
-
-impl Drop for Served {
-    fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
-        let _ = self.thread.take().map(std::thread::JoinHandle::join);
-    }
-}
-
-/// Where playwright-core is; says so and returns nothing when it is not there.
-fn playwright() -> Option<PathBuf> {
-    let folder = std::env::var_os("SALAMANDER_PLAYWRIGHT").map(PathBuf::from);
-    let found = folder.filter(|folder| folder.join("playwright-core/package.json").is_file());
-    if found.is_none() {
-        let reason = "SALAMANDER_PLAYWRIGHT names no folder with playwright-core (npm install playwright-core)";
-        assert!(std::env::var_os("SALAMANDER_NO_SKIPS").is_none(), "{reason}");
-        println!("SKIPPED: {reason}");
-    }
-    found
-}
-
 fn node(script: &str) -> Command {
     let mut command = Command::new("node");
     command.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/page").join(script));
@@ -227,7 +188,7 @@ fn every_view_shows_what_the_store_has() {
     let Some(playwright) = playwright() else { return };
     let runs = tempfile::tempdir().expect("a folder");
     write_all(runs.path());
-    let served = Served::start(runs.path());
+    let served = ServedFolder::start(runs.path());
     let mut command = node("browser.mjs");
     command.env("LANG", "en_US.UTF-8").env("PLAYWRIGHT", playwright);
     command.env("URL", format!("http://{}", served.address)).env("RUNS", runs.path());

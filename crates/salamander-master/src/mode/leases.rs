@@ -95,7 +95,7 @@ impl Leases {
         let dispatcher = Dispatcher::open(history, settings);
         Self {
             run,
-            threads: ServerThreads::new(keys, dispatcher.term().0, slices, handle),
+            threads: ServerThreads::new(keys, dispatcher.term(), slices, handle),
             dispatcher,
             files: RowFiles {
                 initial: plan.initial.clone(),

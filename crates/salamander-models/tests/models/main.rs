@@ -1,5 +1,6 @@
 //! The models' tests in one program, so that Burn is linked once.
 
 mod onnx;
+mod onnxruntime;
 mod pictures;
 mod texts;

@@ -1,9 +1,7 @@
 //! Networks in ONNX: onnxruntime gives the logits that Python's torchvision and transformers gave for the same weights.
 
 use std::collections::BTreeMap;
-use std::io::Write;
 use std::path::Path;
-use std::process::{Command, Stdio};
 
 use burn::module::Module;
 use burn::nn::PaddingConfig2d;
@@ -17,34 +15,17 @@ use salamander_models::resnet::ResNet;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use crate::onnxruntime;
+use crate::pictures::waves;
+
 /// What onnxruntime gives for a graph; nothing where there is none, which must not be in CI.
 fn run(graph: &Graph, inputs: &Value) -> Option<BTreeMap<String, Vec<f32>>> {
-    #[derive(Deserialize)]
-    struct Found {
-        outputs: BTreeMap<String, Vec<f32>>,
-    }
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("model.onnx");
     graph.write(&file).expect("written");
-    let python = std::env::var("SALAMANDER_PYTHON").unwrap_or_else(|_| "python3".to_string());
-    let has = Command::new(&python).args(["-c", "import onnxruntime"]).output();
-    if !has.is_ok_and(|has| has.status.success()) {
-        let reason = format!("{python} has no onnxruntime (SALAMANDER_PYTHON names another one)");
-        assert!(std::env::var_os("SALAMANDER_NO_SKIPS").is_none(), "{reason}");
-        println!("SKIPPED: {reason}");
-        return None;
-    }
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/run_onnx.py");
-    let mut command = Command::new(&python);
-    command.arg(script).arg(&file).stdin(Stdio::piped()).stdout(Stdio::piped());
-    let mut child = command.stderr(Stdio::piped()).spawn().expect("Python starts");
-    let mut stdin = child.stdin.take().expect("its input");
-    stdin.write_all(inputs.to_string().as_bytes()).expect("sent");
-    drop(stdin);
-    let ended = child.wait_with_output().expect("ends");
-    assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
-    let found: Found = serde_json::from_slice(&ended.stdout).expect("JSON");
-    Some(found.outputs)
+    let mut found = onnxruntime::outputs(&script, &file, inputs)?;
+    Some(serde_json::from_value(found["outputs"].take()).expect("outputs"))
 }
 
 fn assert_close(found: &[f32], expected: &[Vec<f32>], what: &str) {
@@ -60,23 +41,6 @@ fn assert_close(found: &[f32], expected: &[Vec<f32>], what: &str) {
 struct Pictured {
     names: BTreeMap<String, Vec<usize>>,
     logits: Vec<Vec<f32>>,
-}
-
-/// The values that `make.py` makes as well.
-fn waves(name: &str, shape: &[usize]) -> Vec<f32> {
-    let count: usize = shape.iter().product();
-    let fan_in = count as f64 / shape[0] as f64;
-    let value = |at: usize| {
-        let wave = (at as f64 * 0.37 + name.len() as f64).sin() * 43758.5453;
-        let wave = 2.0 * (wave - wave.floor()) - 1.0;
-        let centre = if name.ends_with("weight") { 1.0 } else { 0.0 };
-        match shape.len() {
-            _ if name.ends_with("running_var") => 1.0 + 0.5 * wave * wave,
-            1 => centre + 0.1 * wave,
-            _ => wave * (3.0 / fan_in).sqrt(),
-        }
-    };
-    (0..count).map(|at| value(at) as f32).collect()
 }
 
 fn picture_net<M: Module>(

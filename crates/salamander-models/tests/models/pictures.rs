@@ -32,8 +32,8 @@ fn expected(arch: &str) -> Expected {
     all.remove(arch).expect("is there")
 }
 
-/// The values that Python makes as well.
-fn waves(name: &str, shape: &[usize]) -> TensorData {
+/// The values that `make.py` makes as well.
+pub(crate) fn waves(name: &str, shape: &[usize]) -> Vec<f32> {
     let count: usize = shape.iter().product();
     let fan_in = count as f64 / shape[0] as f64;
     let value = |at: usize| {
@@ -46,17 +46,21 @@ fn waves(name: &str, shape: &[usize]) -> TensorData {
             _ => wave * (3.0 / fan_in).sqrt(),
         }
     };
-    TensorData::new((0..count).map(|at| value(at) as f32).collect::<Vec<_>>(), shape.to_vec())
+    (0..count).map(|at| value(at) as f32).collect()
+}
+
+fn tensor(name: &str, shape: &[usize]) -> TensorData {
+    TensorData::new(waves(name, shape), shape.to_vec())
 }
 
 fn images(device: &Device) -> Tensor<4> {
-    Tensor::from_data(waves("images", &[4, 3, 64, 64]), device)
+    Tensor::from_data(tensor("images", &[4, 3, 64, 64]), device)
 }
 
 /// A file with torchvision's names.
 fn file(expected: &Expected, folder: &Path) -> std::path::PathBuf {
     let tensors: Tensors =
-        expected.names.iter().map(|(name, shape)| (name.clone(), waves(name, shape))).collect();
+        expected.names.iter().map(|(name, shape)| (name.clone(), tensor(name, shape))).collect();
     let path = folder.join("torchvision.safetensors");
     foreign::write(&path, &tensors).expect("written");
     path

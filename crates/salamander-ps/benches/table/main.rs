@@ -13,6 +13,8 @@
 
 use rustix::time::{ClockId, clock_gettime};
 
+#[path = "../../../../benches/src/asked.rs"]
+mod asked;
 mod baseline;
 mod flat;
 mod lookup;
@@ -21,26 +23,19 @@ mod record;
 mod rows;
 mod update;
 
+use asked::AskedParts;
 use record::Record;
 
 fn main() {
-    // `cargo test --all-targets` starts benches as well, which only has to show that they build.
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
-    if !arguments.iter().any(|argument| argument == "--bench") {
-        return;
-    }
-    let asked = |name: &str| {
-        let names = || arguments.iter().filter(|argument| !argument.starts_with("--"));
-        names().count() == 0 || names().any(|argument| argument == name)
-    };
+    let Some(asked) = AskedParts::read() else { return };
     let record = Record::begin("table");
-    if asked("lookup") {
+    if asked.has("lookup") {
         lookup::measure(&record);
     }
-    if asked("update") {
+    if asked.has("update") {
         update::measure(&record);
     }
-    if asked("rows") {
+    if asked.has("rows") {
         rows::measure(&record);
     }
 }

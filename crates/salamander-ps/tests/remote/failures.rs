@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use salamander_core::asynchronous::Lineage;
+use salamander_core::elastic::Term;
 use salamander_core::plan::MicroBatch;
 use salamander_net::{Cancel, Token};
 use salamander_ps::client::{Client, ClientOptions, Error, Seen};
@@ -133,6 +134,7 @@ fn orders_of_a_replaced_master_and_for_another_process_are_refused() {
     let mut cluster = Cluster::new(1, Mode::Immediate);
     let lineage = Lineage(1);
     let master = |cluster: &Cluster, term| {
+        let term = Term(term);
         cluster.client(ClientOptions { lineage, term, ..ClientOptions::default() })
     };
     let (mut old, mut new) = (master(&cluster, 1), master(&cluster, 2));

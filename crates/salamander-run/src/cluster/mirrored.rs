@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use salamander_core::elastic::Ending;
 use salamander_core::experiment::Experiment;
-use salamander_core::layout::RunLayout;
+use salamander_core::layout::{RunLayout, TRIALS};
 use salamander_core::progress::{Progress, StepCount};
 use salamander_core::report::{EpochReport, Report};
 use salamander_files::{Durability, replace};
@@ -327,7 +327,7 @@ fn job_name(run: &RunLayout) -> Result<String, Error> {
     // A trial is called after its search as well.
     let parts: Vec<String> = parts.take(3).collect();
     let name = match parts.as_slice() {
-        [trial, trials, search] if trials == "trials" => {
+        [trial, trials, search] if trials == TRIALS => {
             format!("{search:.20}-{}", trial.trim_start_matches('0'))
         }
         _ => run.id(),

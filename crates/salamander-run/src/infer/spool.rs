@@ -5,13 +5,12 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{BufRead, BufReader, BufWriter, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
-use salamander_data::sink::{self, Sink};
 use salamander_data::{Format, JsonRecord};
-use salamander_files::{Durability, PendingFile};
 use serde_json::{Map, Value as Json, json};
 
 use super::numbered;
 use crate::Error;
+use crate::output_file::{OutputFile, RECORD_FORMATS, format_of};
 
 /// A file of answers, one line each after a line that says what they are answers to.
 pub(super) struct Spool {
@@ -30,15 +29,7 @@ impl Spool {
         data: &[String],
         records: u64,
     ) -> Result<(Self, u64), Error> {
-        let format = match out.extension().and_then(|extension| extension.to_str()) {
-            Some("csv") => Format::Csv,
-            Some("parquet") => Format::Parquet,
-            Some("jsonl") => Format::JsonLines,
-            _ => {
-                let advice = "name a file that ends in .parquet, .csv or .jsonl";
-                return Err(Error::Invalid(format!("{}: {advice}", out.display())));
-            }
-        };
+        let format = format_of(out, &RECORD_FORMATS)?;
         let mut name = out.as_os_str().to_owned();
         name.push(".partial");
         let path = PathBuf::from(name);
@@ -98,22 +89,6 @@ impl Spool {
             OutputFile::Table(sink) => sink.finish()?,
         }
         fs::remove_file(&self.path).map_err(Error::io(&self.path))
-    }
-}
-
-enum OutputFile {
-    /// Lines go over as they are: a table has no room for what is no number.
-    JsonLines(PendingFile),
-    Table(Box<dyn Sink>),
-}
-
-impl OutputFile {
-    fn create(path: &Path, format: Format) -> Result<Self, Error> {
-        if format == Format::JsonLines {
-            let file = PendingFile::create(path, Durability::Synced);
-            return Ok(Self::JsonLines(file.map_err(Error::io(path))?));
-        }
-        Ok(Self::Table(sink::create(path, format)?))
     }
 }
 

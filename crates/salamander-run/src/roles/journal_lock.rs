@@ -3,8 +3,9 @@
 
 use std::fs::{OpenOptions, TryLockError};
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use salamander_net::Backoff;
 use tracing::warn;
 
 use crate::Error;
@@ -19,16 +20,16 @@ pub(super) fn wait_for_journal(journal: &Path, patience: Duration) -> Result<boo
     }
     let file = OpenOptions::new().read(true).write(true).open(journal);
     let file = file.map_err(Error::io(journal))?;
-    let began = Instant::now();
+    let mut backoff = Backoff::every(PAUSE.min(patience)).within(patience);
     loop {
         match file.try_lock() {
             // Given back with the file; the journal takes it for good.
             Ok(()) => return Ok(true),
             Err(TryLockError::Error(cause)) => return Err(Error::io(journal)(cause)),
-            Err(TryLockError::WouldBlock) if began.elapsed() >= patience => return Ok(false),
             Err(TryLockError::WouldBlock) => {
+                let Some(wait) = backoff.wait() else { return Ok(false) };
                 warn!(journal = %journal.display(), "another master still holds the journal");
-                std::thread::sleep(PAUSE.min(patience));
+                std::thread::sleep(wait);
             }
         }
     }

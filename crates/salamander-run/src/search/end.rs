@@ -3,12 +3,14 @@
 use std::path::{Path, PathBuf};
 
 use salamander_core::layout::RunLayout;
+use salamander_data::Format;
 use salamander_search::{Search, Trial, TrialId};
 use serde_json::{Value as Json, json};
 
 use super::store::TrialStore;
 use super::table::SearchTable;
 use crate::Error;
+use crate::output_file::{TRIAL_FORMATS, format_of};
 
 /// How a search stands or ended.
 pub struct SearchEnd {
@@ -40,9 +42,9 @@ impl SearchEnd {
     /// Writes all trials to a file that ends in `.parquet`, `.csv` or `.sqlite`, which is there completely or not at
     /// all.
     pub fn write_trials(&self, path: &Path) -> Result<(), Error> {
-        match path.extension().is_some_and(|extension| extension == "sqlite") {
-            true => TrialStore::write(path, self),
-            false => SearchTable::new(self).write(path),
+        match format_of(path, &TRIAL_FORMATS)? {
+            Format::Sqlite => TrialStore::write(path, self),
+            format => SearchTable::new(self).write(path, format),
         }
     }
 

@@ -57,16 +57,8 @@ impl SearchTable {
         Self { columns, rows }
     }
 
-    /// Writes it to a file that ends in `.parquet` or `.csv`, which is there completely or not at all.
-    pub(super) fn write(&self, path: &Path) -> Result<(), Error> {
-        let format = match path.extension().and_then(|extension| extension.to_str()) {
-            Some("csv") => Format::Csv,
-            Some("parquet") => Format::Parquet,
-            _ => {
-                let advice = "name a file that ends in .parquet, .csv or .sqlite";
-                return Err(Error::Invalid(format!("{}: {advice}", path.display())));
-            }
-        };
+    /// Writes it to a file of Parquet or CSV, which is there completely or not at all.
+    pub(super) fn write(&self, path: &Path, format: Format) -> Result<(), Error> {
         let mut sink = sink::create(path, format)?;
         let kinds: Vec<ColumnKind> = (0..self.columns.len())
             // Text keeps every digit, and numbers of a Parquet file have 32 bits.
@@ -156,11 +148,12 @@ mod tests {
         assert_eq!(row(1), serde_json::json!([2, "running", 0, null, null]));
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("trials.csv");
-        table.write(&path).expect("written");
+        table.write(&path, Format::Csv).expect("written");
         let written = std::fs::read_to_string(&path).expect("read");
         assert_eq!(written.lines().count(), 3);
         assert!(written.contains("1,completed,4,0.1,0.1,"), "{written}");
-        let error = table.write(&folder.path().join("trials.txt")).expect_err("no format");
+        let other = folder.path().join("trials.txt");
+        let error = end.write_trials(&other).expect_err("no format");
         assert!(error.to_string().contains(".parquet, .csv or .sqlite"), "{error}");
     }
 }

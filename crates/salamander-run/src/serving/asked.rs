@@ -24,14 +24,13 @@ pub(super) struct AskedModel {
 }
 
 impl AskedModel {
-    /// `names` are those of labels that are text, and of classes for people.
     pub(super) fn new(
         instance: Box<dyn Instance>,
         name: &'static str,
-        names: (Vec<String>, Vec<String>),
+        outputs: Outputs,
         rows: usize,
     ) -> Self {
-        Self { instance, name, outputs: Outputs::new(names.0, names.1), rows }
+        Self { instance, name, outputs, rows }
     }
 
     /// Asks it about nothing in particular, so that the first one who asks does not wait for what only the first one

@@ -14,6 +14,7 @@ use salamander_train::model::Models;
 use salamander_train::threads;
 
 use super::asked::AskedModel;
+use super::outputs::Outputs;
 use super::{ModelToServe, RegisteredVersion, ServedFrom};
 use crate::Error;
 use crate::trained::{FOREIGN_CONFIG, TrainedFiles};
@@ -81,12 +82,13 @@ impl CheckpointSource {
         found.table_memory = self.computing.table_memory;
         let model = self.models.find(found.experiment.model())?;
         let files = found.trained().assets(model.assets())?;
-        let mut names = (model.label_names(&files)?, model.class_names(&files)?);
-        if let (true, Some(config)) = (names.1.is_empty(), files.get(FOREIGN_CONFIG)) {
-            names.1 = foreign_classes(config);
+        let mut classes = model.class_names(&files)?;
+        if let (true, Some(config)) = (classes.is_empty(), files.get(FOREIGN_CONFIG)) {
+            classes = foreign_classes(config);
         }
+        let outputs = Outputs::new(model.label_names(&files)?, classes);
         let instance = model.load(found.trained())?;
-        AskedModel::new(instance, model.name(), names, self.computing.rows).loaded()
+        AskedModel::new(instance, model.name(), outputs, self.computing.rows).loaded()
     }
 }
 

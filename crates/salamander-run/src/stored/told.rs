@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use salamander_core::experiment::CheckpointStorage;
-use salamander_core::layout::{COUNTED, EXPERIMENT, METRICS, RunLayout, TOLD, TRIALS};
+use salamander_core::layout::{COUNTED, EXPERIMENT, MANIFEST, METRICS, RunLayout, TOLD, TRIALS};
 use salamander_data::Bucket;
 use salamander_net::Token;
 use salamander_train::checkpoint::RemoteCheckpoints;
@@ -44,7 +44,7 @@ fn keep_in(run: &RunLayout, remote: &RemoteCheckpoints) -> Result<(), Error> {
         }
     }
     for manifest in remote.counting()? {
-        let path = run.checkpoints().join(&manifest.id).join("manifest.json");
+        let path = run.checkpoints().join(&manifest.id).join(MANIFEST);
         times.extend(written(&path).map(|time| (manifest.id, time)));
     }
     Ok(remote.put_bytes(TIMES, serde_json::to_vec(&times).unwrap_or_default())?)
@@ -109,7 +109,7 @@ fn bring_one(
             note(format!("warning: {error}"));
             continue;
         }
-        let path = run.checkpoints().join(&manifest.id).join("manifest.json");
+        let path = run.checkpoints().join(&manifest.id).join(MANIFEST);
         set_written(&path, times.get(&manifest.id).copied().unwrap_or(0))?;
     }
     if let Some(counted) = remote.get(COUNTED)? {

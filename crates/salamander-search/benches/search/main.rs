@@ -10,6 +10,8 @@
 //! - `tpe`: regret on tables, beside Optuna; `pasha`: what it trains beside halving
 //! - `peers.py`: the tables, and the peer
 
+#[path = "../../../../benches/src/asked.rs"]
+mod asked;
 mod decisions;
 mod durable;
 mod pasha;
@@ -18,29 +20,22 @@ mod peers;
 mod record;
 mod tpe;
 
+use asked::AskedParts;
 use record::Record;
 
 fn main() {
-    // `cargo test --all-targets` starts benches as well, which only has to show that they build.
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
-    if !arguments.iter().any(|argument| argument == "--bench") {
-        return;
-    }
-    let asked = |name: &str| {
-        let names = || arguments.iter().filter(|argument| !argument.starts_with("--"));
-        names().count() == 0 || names().any(|argument| argument == name)
-    };
+    let Some(asked) = AskedParts::read() else { return };
     let record = Record::begin("search");
-    if asked("decisions") {
+    if asked.has("decisions") {
         decisions::measure(&record);
     }
-    if asked("durable") {
+    if asked.has("durable") {
         durable::measure(&record);
     }
-    if asked("tpe") {
+    if asked.has("tpe") {
         tpe::measure(&record);
     }
-    if asked("pasha") {
+    if asked.has("pasha") {
         pasha::measure(&record);
     }
 }

@@ -1,6 +1,6 @@
 //! A space against what the model says of its hyperparameters: before the first trial, not in the hundredth.
 
-use salamander_core::hparams::HparamInfo;
+use salamander_core::hparams::{AllowedRange, HparamInfo};
 use salamander_core::yaml::Error;
 
 use super::{LeafKind, Space};
@@ -24,7 +24,7 @@ impl Space {
             };
             let LeafKind::Drawn(distribution) = &leaf.kind else { continue };
             let Some((low, high)) = distribution.bounds() else { continue };
-            let (least, most) = info.range;
+            let AllowedRange { min: least, max: most } = info.range;
             if least.is_some_and(|least| low < least) || most.is_some_and(|most| high > most) {
                 let bound = |b: Option<f64>| b.map_or("any".to_string(), |b| b.to_string());
                 return Err(self.wrong(

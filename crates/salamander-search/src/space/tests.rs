@@ -1,6 +1,6 @@
 //! Spaces in three dialects, and people who mistype.
 
-use salamander_core::hparams::HparamInfo;
+use salamander_core::hparams::{AllowedRange, HparamInfo};
 use salamander_core::yaml;
 
 use super::*;
@@ -169,7 +169,10 @@ fn mistakes_are_named_with_their_line() {
 #[test]
 fn a_model_forbids_what_it_cannot_take() {
     let info = |name, range| HparamInfo { name, kind: "f64", default: None, range, search: None };
-    let known = [info("dropout", (Some(0.0), Some(0.9))), info("width", (None, None))];
+    let known = [
+        info("dropout", AllowedRange { min: Some(0.0), max: Some(0.9) }),
+        info("width", AllowedRange::default()),
+    ];
     let check = |text: &str, expected: &str| {
         let checked = valid(text).check(&known).map_err(|error| error.to_string());
         assert_eq!(checked.err().unwrap_or_default(), expected, "{text}");

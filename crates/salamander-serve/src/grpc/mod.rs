@@ -111,11 +111,11 @@ impl Inference {
     }
 }
 
-type Answers = Pin<Box<dyn Stream<Item = Result<ModelStreamInferResponse, Status>> + Send>>;
+type InferStream = Pin<Box<dyn Stream<Item = Result<ModelStreamInferResponse, Status>> + Send>>;
 
 #[tonic::async_trait]
 impl GrpcInferenceService for Inference {
-    type ModelStreamInferStream = Answers;
+    type ModelStreamInferStream = InferStream;
 
     async fn server_live(
         &self,
@@ -174,7 +174,7 @@ impl GrpcInferenceService for Inference {
     async fn model_stream_infer(
         &self,
         request: Request<Streaming<ModelInferRequest>>,
-    ) -> Result<Response<Answers>, Status> {
+    ) -> Result<Response<InferStream>, Status> {
         let own = self.clone();
         let room = request.extensions().get::<Arc<TakenRoom>>().cloned();
         let answers = request.into_inner().map(move |request| {

@@ -30,6 +30,14 @@ pub(crate) struct WantedOutput {
     pub(crate) binary: Option<bool>,
 }
 
+/// How a request wants its answer.
+pub(crate) struct AnswerForm<'a> {
+    pub(crate) id: &'a Json,
+    pub(crate) wanted: &'a [WantedOutput],
+    /// Whether outputs that say nothing else are bytes.
+    pub(crate) binary: bool,
+}
+
 /// Reads a request's body.
 pub(crate) fn read(headers: &HeaderMap, body: Bytes) -> Result<ReadRequest, Refusal> {
     let (json, mut raw) = body::split(headers, body)?;
@@ -95,10 +103,10 @@ fn own_bytes(input: &InputBody, raw: &mut Bytes) -> Result<Option<Bytes>, Refusa
 /// Writes an answer: JSON, with the tensors behind it that are wanted as bytes.
 pub(crate) fn write(
     model: &str,
-    request: (&Json, &[WantedOutput], bool),
+    form: &AnswerForm<'_>,
     response: &InferResponse,
 ) -> Result<Response<Vec<u8>>, Refusal> {
-    let (id, wanted, binary) = request;
+    let AnswerForm { id, wanted, binary } = *form;
     let (mut outputs, mut raw) = (Vec::new(), Vec::new());
     for tensor in &response.outputs {
         let said = wanted.iter().find(|output| output.name == tensor.name);
@@ -185,7 +193,8 @@ mod tests {
         let outputs = vec![tensor("a", 1.0).unwrap(), tensor("b", 1.5).unwrap()];
         let response = InferResponse { version: "v".to_string(), outputs };
         let wanted = [WantedOutput { name: "a".to_string(), binary: Some(false) }];
-        let written = write("m", (&Json::Null, &wanted, true), &response).unwrap();
+        let form = AnswerForm { id: &Json::Null, wanted: &wanted, binary: true };
+        let written = write("m", &form, &response).unwrap();
         let length: usize = written.headers()[JSON_LENGTH].to_str().unwrap().parse().unwrap();
         let (json, raw) = written.body().split_at(length);
         let expected = json!({"model_name": "m", "model_version": "v", "outputs": [
@@ -194,7 +203,8 @@ mod tests {
         ]});
         assert_eq!(serde_json::from_slice::<Json>(json).unwrap(), expected);
         assert_eq!(raw, 1.5f32.to_le_bytes());
-        let plain = write("m", (&Json::Null, &[], false), &response).unwrap();
+        let form = AnswerForm { id: &Json::Null, wanted: &[], binary: false };
+        let plain = write("m", &form, &response).unwrap();
         assert!(!plain.headers().contains_key(JSON_LENGTH));
     }
 }

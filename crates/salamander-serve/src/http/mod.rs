@@ -226,7 +226,8 @@ impl Api {
             timeout,
         });
         let response = response.await?;
-        infer::write(model, (&id, &outputs, binary), &response)
+        let form = infer::AnswerForm { id: &id, wanted: &outputs, binary };
+        infer::write(model, &form, &response)
     }
 
     /// One JSON value per record.

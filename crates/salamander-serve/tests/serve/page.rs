@@ -4,9 +4,13 @@
 //! (`npm install --prefix DIR playwright-core`, then DIR/node_modules). Pictures go to SALAMANDER_SCREENSHOTS, if it is
 //! set.
 
-use std::path::PathBuf;
+#[path = "../../../salamander-hub/tests/page/playwright.rs"]
+mod playwright;
+
 use std::process::Command;
 use std::sync::Arc;
+
+use playwright::playwright;
 
 use crate::support::{self, Running, get, post};
 use salamander_serve::{
@@ -96,18 +100,6 @@ fn serve(options: ServerOptions) -> Running {
     let registry = Registry::new(sources, Batching::default());
     registry.names().iter().for_each(|name| drop(registry.load(name).unwrap()));
     Running::start(registry, options)
-}
-
-/// Where playwright-core is; says so and returns nothing when it is not there.
-fn playwright() -> Option<PathBuf> {
-    let folder = std::env::var_os("SALAMANDER_PLAYWRIGHT").map(PathBuf::from);
-    let found = folder.filter(|folder| folder.join("playwright-core/package.json").is_file());
-    if found.is_none() {
-        let reason = "SALAMANDER_PLAYWRIGHT names no folder with playwright-core (npm install playwright-core)";
-        assert!(std::env::var_os("SALAMANDER_NO_SKIPS").is_none(), "{reason}");
-        println!("SKIPPED: {reason}");
-    }
-    found
 }
 
 #[test]

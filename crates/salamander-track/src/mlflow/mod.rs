@@ -13,7 +13,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use salamander_core::experiment::Mlflow;
-use salamander_core::layout::RunLayout;
+use salamander_core::layout::{
+    CHECKPOINTS, CONFUSION, EXPERIMENT, MANIFEST, REPORT, RunLayout, SUMMARY,
+};
 use serde_json::{Value, json};
 
 use self::api::{MlflowApi, RunInfo};
@@ -370,10 +372,10 @@ impl ArtifactSource {
 /// The files that tell how good the model is.
 fn artifacts(run: &RunLayout) -> Vec<(String, ArtifactSource)> {
     let files = [
-        ("experiment.yaml", run.experiment()),
-        ("summary.json", run.summary()),
-        ("report.json", run.report()),
-        ("confusion.svg", run.confusion()),
+        (EXPERIMENT, run.experiment()),
+        (SUMMARY, run.summary()),
+        (REPORT, run.report()),
+        (CONFUSION, run.confusion()),
     ];
     let file = |(name, path): (&str, PathBuf)| (name.to_string(), ArtifactSource::File(path));
     let mut all: Vec<(String, ArtifactSource)> = files.into_iter().map(file).collect();
@@ -394,16 +396,16 @@ fn checkpoint_files(run: &RunLayout) -> Vec<(String, ArtifactSource)> {
     let newest = names.filter(|name| name.starts_with("step-") && counts(name)).max();
     let Some(newest) = newest else { return Vec::new() };
     let folder = run.checkpoints().join(&newest);
-    let manifest: Option<Value> = about::read_json(&folder.join("manifest.json")).ok();
+    let manifest: Option<Value> = about::read_json(&folder.join(MANIFEST)).ok();
     let files = manifest.as_ref().and_then(|manifest| manifest["files"].as_object());
     let names = files.into_iter().flat_map(|files| files.keys().map(String::as_str));
     let is_within = |name: &&str| {
         Path::new(name).components().all(|part| matches!(part, std::path::Component::Normal(_)))
     };
     let file = |name: &str| {
-        (format!("checkpoints/{newest}/{name}"), ArtifactSource::File(folder.join(name)))
+        (format!("{CHECKPOINTS}/{newest}/{name}"), ArtifactSource::File(folder.join(name)))
     };
-    names.filter(is_within).chain(["manifest.json"]).map(file).collect()
+    names.filter(is_within).chain([MANIFEST]).map(file).collect()
 }
 
 /// MLflow's word for how a run ended.

@@ -79,7 +79,7 @@ pub(crate) use read::parse_manifest;
 pub(crate) use read::{read, read_manifest};
 use read::{read_manifest_on, read_on};
 pub use remote::RemoteCheckpoints;
-use salamander_core::layout::{EXPERIMENT, MODEL};
+use salamander_core::layout::{EXPERIMENT, MANIFEST, MODEL};
 pub use store::{CheckpointStore, Which};
 pub(crate) use store::{SCRATCH, beginning_with, sweep};
 pub(crate) use tensors::{from_safetensors, write_safetensors};
@@ -87,7 +87,6 @@ use write::write;
 
 /// The layout that this version writes and reads.
 const FORMAT: u32 = 1;
-const MANIFEST: &str = "manifest.json";
 const OPTIMIZER: &str = "optimizer.safetensors";
 const STATE: &str = "state.json";
 /// How the names of statistics and vocabularies begin.

@@ -5,6 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use salamander_core::layout::MANIFEST;
 use salamander_data::stats::Stats;
 use salamander_data::{Dataset, open};
 use salamander_files::{Durability, PendingFolder, real, write_synced};
@@ -17,8 +18,6 @@ use super::writer::{ShardFile, Vocabularies};
 use crate::flow::Error;
 use crate::flow::job::FlowJob;
 
-/// Says what an output holds; without it there is none.
-const MANIFEST: &str = "manifest.json";
 const STATISTICS: &str = "stats.json";
 const BAD_ROWS: &str = "bad_rows.jsonl";
 const VOCABULARY: &str = "vocabulary";

@@ -28,10 +28,10 @@ use crate::Error;
 const BODY: usize = 16 << 20;
 
 /// A call.
-type Call = fn(&Mlflow, &Asked) -> Result<Value, MlflowRefusal>;
+type MlflowCall = fn(&Mlflow, &Asked) -> Result<Value, MlflowRefusal>;
 
 /// All calls; a part of a path in braces is a field.
-const CALLS: &[(&str, &str, Call)] = &[
+const CALLS: &[(&str, &str, MlflowCall)] = &[
     ("POST", "experiments/create", experiments::create),
     ("GET", "experiments/get", experiments::get),
     ("GET", "experiments/get-by-name", experiments::get_by_name),
@@ -164,7 +164,7 @@ async fn from_body(body: Body, query: &str) -> Result<Asked, MlflowRefusal> {
 }
 
 /// The call of a path, and the fields that are parts of it.
-fn find(method: &str, path: &str) -> Option<(Call, Vec<(&'static str, String)>)> {
+fn find(method: &str, path: &str) -> Option<(MlflowCall, Vec<(&'static str, String)>)> {
     let parts: Vec<&str> = path.split('/').collect();
     // What is named comes before what is a field.
     let mut found: Vec<_> = CALLS

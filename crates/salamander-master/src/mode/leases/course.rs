@@ -258,6 +258,7 @@ mod tests {
     use salamander_core::course::DataSizes;
     use salamander_core::elastic::{Generation, Term};
     use salamander_core::experiment::Experiment;
+    use salamander_core::layout::CHECKPOINTS;
     use salamander_core::ledger::Tally;
     use salamander_core::report::{Start, StepReport};
     use salamander_core::schedule::Schedule;
@@ -329,7 +330,7 @@ mod tests {
             parameters: 7,
             validation_batches: 2,
             initial: folder.join("initial.rows"),
-            checkpoints: folder.join("checkpoints"),
+            checkpoints: folder.join(CHECKPOINTS),
             make_folder: Arc::new(|kept| Ok((format!("{:?}", kept.watched), kept.progress))),
         }
     }
