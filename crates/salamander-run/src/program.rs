@@ -333,7 +333,7 @@ impl Draft {
         }
     }
 
-    /// Tries the model on one record; indexes of data are kept in the run's folder.
+    /// Tries the model on two records; indexes of data are kept in the run's folder.
     fn preflight(&self, folder: &Path) -> Result<(), Error> {
         let tried = self.model()?.preflight(&self.experiment, &self.assets, Some(folder));
         tried.map_err(|error| in_file(&self.file, error))

@@ -1,4 +1,4 @@
-//! A model is tried on one record before anything starts: what every worker would stumble over is told at once, and is
+//! A model is tried on two records before anything starts: what every worker would stumble over is told at once, and is
 //! not retried as a crash. It takes place on the host, and draws nothing that training draws: parameters and each
 //! micro-batch are seeded anew.
 
@@ -25,10 +25,12 @@ use crate::params::{self, ParamInfo};
 use crate::tables::{LocalRows, Opened, Tables};
 use crate::trial::{BatchOf, Trial};
 
+/// Records that are tried: of one alone, a loss that is a mean would have as many values as it should.
+const TRIED: u64 = 2;
 /// Records that are looked at where bad ones may be skipped.
 const LOOK_AT: u64 = 32;
 
-/// Tries a model on the first record; indexes of the files that were opened are kept in `folder`.
+/// Tries a model on the first records; indexes of the files that were opened are kept in `folder`.
 pub(crate) fn preflight<T: Trial>(
     experiment: &Experiment,
     files: &AssetFiles,
@@ -82,7 +84,7 @@ impl First {
         Ok(Self { what, dataset, on_bad_record: data.on_bad_record })
     }
 
-    /// A batch of the first record; of the first few where bad ones are skipped. Nothing where the file is empty.
+    /// A batch of the first two records; of the first few where bad ones are skipped. Nothing where the file is empty.
     fn batch<T: Trial>(
         &self,
         assets: &Assets,
@@ -102,7 +104,7 @@ impl First {
         if records == 0 {
             return Ok(None);
         }
-        let count = if self.on_bad_record == OnBadRecord::Skip { LOOK_AT } else { 1 };
+        let count = if self.on_bad_record == OnBadRecord::Skip { LOOK_AT } else { TRIED };
         match read(count, self.on_bad_record)?.batch {
             Some(batch) => Ok(Some(batch)),
             None => {
@@ -200,7 +202,7 @@ impl<'a, T: Trial> Tried<'a, T> {
         match values == records {
             true => Ok(()),
             false => Err(Error::model::<T>(format!(
-                "the loss has {values} values for {records} records: return one value per record"
+                "the loss has {values} values for {records} records: return one value per record, not a mean"
             ))),
         }
     }
@@ -251,6 +253,35 @@ mod tests {
 
         fn loss(&self, output: &Tensor<2>, batch: &Points) -> Tensor<1> {
             crate::loss::cross_entropy(output, &batch.side)
+        }
+
+        fn optimizer(_: &()) -> impl Into<Optimizer> {
+            Optimizer::sgd(1.0)
+        }
+    }
+
+    /// Gives the mean of the losses, as loops of PyTorch do.
+    #[derive(Module, Debug)]
+    struct NetOfMeans {
+        out: Linear,
+    }
+
+    impl Trial for NetOfMeans {
+        const NAME: &'static str = "means";
+        type Hparams = ();
+        type Example = TestPoint;
+        type Output = Tensor<2>;
+
+        fn build(cx: &Context<()>) -> Result<Self, BuildError> {
+            Ok(Self { out: LinearConfig::new(2, 2).init(&cx.device) })
+        }
+
+        fn forward(&self, batch: &Points) -> Tensor<2> {
+            self.out.forward(batch.at.clone())
+        }
+
+        fn loss(&self, output: &Tensor<2>, batch: &Points) -> Tensor<1> {
+            crate::loss::cross_entropy(output, &batch.side).mean()
         }
 
         fn optimizer(_: &()) -> impl Into<Optimizer> {
@@ -316,6 +347,20 @@ mod tests {
             metric.contains("validation reports no \"accuray\" (it reports: loss)"),
             "{metric}"
         );
+    }
+
+    #[test]
+    fn a_mean_is_no_loss_of_records() {
+        let error = tried::<NetOfMeans>("x,y,side\n1,2,0\n2,1,1\n", "");
+        let expected = "model means: the loss has 1 values for 2 records: return one value per record, not a mean";
+        assert_eq!(error, expected);
+        assert_eq!(tried::<NetOfMeans>(DATA, ""), "fine", "one record's mean is its loss");
+    }
+
+    #[test]
+    fn a_second_record_that_cannot_be_read_is_told() {
+        let error = tried::<MisfitNet<2>>("x,y,side\n1,2,0\n1,2,left\n", "");
+        assert!(error.contains("column \"side\"") && error.contains("left"), "{error}");
     }
 
     #[test]
