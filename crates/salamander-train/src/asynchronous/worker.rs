@@ -18,7 +18,7 @@ use salamander_ps::client::{Ack, Sent};
 use super::dense::{BLOCK, Dense};
 use super::servers::{Gradients, Servers};
 use super::session::LeaseSession;
-use super::{PreparedTrial, prepare};
+use super::{PreparedTrial, check_running, prepare};
 use crate::Error;
 use crate::evaluate::{BatchRange, Over, evaluate_part};
 use crate::loader::{Loaded, Loader};
@@ -255,7 +255,7 @@ impl<T: Trial> BatchComputer<T> {
         let PreparedTrial { model, pass, prepared, .. } = &self.job;
         let StepSum { mut gradient, tally, metrics, loss, running, .. } =
             compute(model, pass, &[loaded], prepared.arithmetic, staging)?;
-        self.check_running(running)?;
+        check_running::<T>(&params::running(model), running.means())?;
         let divisor = self.divisor(name);
         gradient.scale(divisor);
         let gradient_norm = gradient.clip(self.job.prepared.clip)?;
@@ -305,22 +305,6 @@ impl<T: Trial> BatchComputer<T> {
         let slices = plan.micro_batches(name.epoch, name.step, plan.aggregation);
         let records = slices.iter().map(|s| s.positions.end - s.positions.start).sum();
         self.job.course.divisor(records, plan.batches_in(name.step))
-    }
-
-    /// Values that layers keep besides their parameters would be lost here.
-    fn check_running(&self, running: crate::step::Running) -> Result<(), Error> {
-        let before = params::running(&self.job.model);
-        let mut after = running.means();
-        let moved = after.find(|(path, value)| {
-            let old = before.iter().find(|(other, _)| other == path);
-            old.is_none_or(|(_, old)| old.iter::<f32>().ne(value.iter::<f32>()))
-        });
-        moved.map_or(Ok(()), |(path, _)| {
-            Err(Error::model::<T>(format!(
-                "{path} moves besides the parameters (batch normalisation), which asynchronous \
-                 training does not keep: use strategy hybrid or allreduce"
-            )))
-        })
     }
 
     fn loader(&self, names: &[MicroBatch]) -> Result<Loader<BatchOf<T>>, Error> {
