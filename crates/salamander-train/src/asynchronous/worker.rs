@@ -6,9 +6,11 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use salamander_core::asynchronous::{LeaseAnswer, LeaseAsk, MapVersion, Process, Task, Work};
+use salamander_core::asynchronous::{
+    Consistency, LeaseAnswer, LeaseAsk, MapVersion, Process, Task, Work,
+};
 use salamander_core::elastic::Work as Doing;
-use salamander_core::experiment::{Ps, PsMode, Settings};
+use salamander_core::experiment::{Ps, Settings};
 use salamander_core::plan::MicroBatch;
 use salamander_core::report::{Brief, Measured};
 use salamander_net::Cancel;
@@ -148,11 +150,11 @@ impl<T: Trial> BatchComputer<T> {
     /// Names to ask for. Where workers may not run far apart, a lease must leave some for the others.
     fn lease(&self) -> usize {
         let Settings { ps, workers, .. } = &*self.job.prepared.setup.experiment;
-        let names = match ps.mode {
-            PsMode::Async => NAMES,
-            PsMode::Bounded | PsMode::Sync => {
-                let window =
-                    (ps.staleness + 1).saturating_mul(self.job.course.plan().slices.into());
+        let names = match Consistency::of(ps).staleness() {
+            None => NAMES,
+            Some(staleness) => {
+                let slices = self.job.course.plan().slices;
+                let window = staleness.saturating_add(1).saturating_mul(slices.into());
                 (window / (2 * u64::from(workers.max))).clamp(1, NAMES)
             }
         };
