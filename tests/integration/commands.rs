@@ -67,13 +67,29 @@ fn a_closed_pipe_ends_a_command_without_a_word() {
     place.write("points.csv", &points_csv(40));
     let commands: [&[&str]; 3] =
         [&["schema"], &["models"], &["data", "inspect", "--stats", "points.csv"]];
-    for args in commands {
-        let (reader, writer) = std::io::pipe().expect("a pipe");
-        drop(reader);
-        let ended = place.command(args).stdout(writer).output().expect("the program starts");
-        assert!(ended.status.success(), "{args:?}: {ended:?}");
-        assert!(ended.stderr.is_empty(), "{args:?}: {}", String::from_utf8_lossy(&ended.stderr));
-    }
+    commands.into_iter().for_each(|args| check_closed_pipe(&place, args));
+}
+
+/// A command whose output nobody reads succeeds, and says nothing.
+fn check_closed_pipe(place: &Workplace, args: &[&str]) {
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    drop(reader);
+    let ended = place.command(args).stdout(writer).output().expect("the program starts");
+    assert!(ended.status.success(), "{args:?}: {ended:?}");
+    assert!(ended.stderr.is_empty(), "{args:?}: {}", String::from_utf8_lossy(&ended.stderr));
+}
+
+#[test]
+fn a_closed_pipe_ends_the_logs_of_a_run_without_a_word() {
+    let place = Workplace::new();
+    place.write("points.csv", &points_csv(40));
+    let file = place.write("x.yaml", "entrypoint: points\ndata: {training: points.csv}\n");
+    place.train(&[&file.display().to_string(), "--workers", "2"]);
+    assert!(
+        place.ok(&["logs", "latest"]).out().contains("worker-1"),
+        "there is something to print"
+    );
+    check_closed_pipe(&place, &["logs", "latest"]);
 }
 
 #[test]

@@ -171,3 +171,22 @@ fn a_full_disk_ends_the_run_and_keeps_the_last_checkpoint() {
     let ledger = place.ok(&["ledger", &run]);
     assert!(ledger.out().contains("intact"), "the last whole checkpoint is there");
 }
+
+#[test]
+fn a_label_that_is_no_class_ends_a_run_in_words() {
+    let place = Workplace::new();
+    let good = points_csv(100);
+    let mut lines: Vec<&str> = good.lines().collect();
+    lines[50] = "0.1,0.2,7";
+    place.write("points.csv", &(lines.join("\n") + "\n"));
+    let text = "entrypoint: points\ndata: {training: points.csv}\n\
+                hyperparameters: {global_batch_size: 10}\nreproducibility: {experiment_seed: 1}\n";
+    let file = place.write("x.yaml", text).display().to_string();
+    for workers in [&[][..], &["--workers", "2"]] {
+        let ended = place.run(&[&["train", &file][..], workers].concat());
+        let told = ended.err();
+        assert_ne!(ended.code(), Some(0), "{workers:?}: {told}");
+        assert!(told.contains("label 7 is not one of 2 classes"), "{workers:?}: {told}");
+        assert!(!told.contains("panicked") && !told.contains("6 times"), "{workers:?}: {told}");
+    }
+}

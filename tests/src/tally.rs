@@ -54,7 +54,7 @@ struct Pace {
 }
 
 impl Pace {
-    /// A process may try the model on one record before its run: its first batch takes no time, and gives false.
+    /// A process may try the model on two records before its run: its first batch takes no time, and gives false.
     fn wait(&self) -> bool {
         if !HAS_BEGUN.swap(true, Ordering::Relaxed) {
             return false;

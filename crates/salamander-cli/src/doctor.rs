@@ -16,7 +16,7 @@ const LITTLE_ROOM: u64 = 1 << 30;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// An experiment to check too: its fields, device and data, and its model on one record
+    /// An experiment to check too: its fields, device and data, and its model on two records
     experiment: Option<PathBuf>,
     #[command(flatten)]
     folder: crate::args::RunsFolder,

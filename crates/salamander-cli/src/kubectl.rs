@@ -125,7 +125,7 @@ fn top(cluster: &Cluster, job: &str) -> Result<()> {
     let [compute, exchange, data] = ["computing s", "exchange s", "of it data s"];
     outln!("{:<10}{:<12}{:>12}{compute:>14}{data:>14}{exchange:>14}", "worker", "does", "records")?;
     for worker in view.progress.unwrap_or_default().each {
-        let (index, work) = (worker.index, worker.work);
+        let (index, work) = (worker.index, worker.work.map_or("", |work| work.as_str()));
         let (compute, exchange, data) =
             (worker.seconds, worker.exchange_seconds, worker.data_seconds);
         let times = format!("{compute:>14.1}{data:>14.1}{exchange:>14.1}");

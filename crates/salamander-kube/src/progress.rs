@@ -1,9 +1,11 @@
 //! What a master tells about itself: a small record on its own pod, which the operator and commands read.
 
-use salamander_core::elastic::Ending;
+use salamander_core::elastic::{Ending, Work};
 use salamander_core::report::Report;
 use salamander_core::status::{State, Status, WorkerStatus};
-use serde::{Deserialize, Serialize};
+use serde::de::IntoDeserializer;
+use serde::de::value::Error as WordError;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::contract::CONTRACT;
 use crate::milestones::Milestones;
@@ -13,8 +15,9 @@ use crate::names::PodRole;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct JobProgress {
-    /// `gathering`, `regrouping`, `running`, `stopping`, `completed`, `interrupted` or `failed`.
-    pub state: String,
+    /// What it is doing; nothing before that is known, or if a newer master has a word for it that is not known here.
+    #[serde(serialize_with = "word", deserialize_with = "known_word")]
+    pub state: Option<State>,
     /// The version of the contract that the master's program knows.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub contract: Option<u32>,
@@ -78,8 +81,9 @@ const TOLD: usize = 64;
 pub struct WorkerFigures {
     /// Its place among the workers.
     pub index: u32,
-    /// `computing`, `exchanging` or `idle`.
-    pub work: String,
+    /// What it is doing, in a word that is known here.
+    #[serde(serialize_with = "word", deserialize_with = "known_word")]
+    pub work: Option<Work>,
     /// Records that it has computed.
     pub records: u64,
     /// Seconds that it has spent on them.
@@ -93,7 +97,7 @@ pub struct WorkerFigures {
 impl WorkerFigures {
     fn of(worker: &WorkerStatus) -> Option<Self> {
         let (index, beat) = (worker.slot, worker.beat?);
-        let (work, records) = (beat.work.as_str().to_string(), beat.records);
+        let (work, records) = (Some(beat.work), beat.records);
         let [seconds, exchange_seconds, data_seconds] =
             [beat.compute_ms, beat.exchange_ms, beat.data_ms].map(|ms| ms as f64 / 1_000.0);
         Some(Self { index, work, records, seconds, exchange_seconds, data_seconds })
@@ -118,7 +122,7 @@ impl JobProgress {
             _ => (None, None, None),
         };
         Self {
-            state: state.as_str().to_string(),
+            state: Some(state),
             contract: Some(CONTRACT),
             generations: status.generations,
             reason: status.reason.clone(),
@@ -154,15 +158,39 @@ impl JobProgress {
 
     /// Whether the run is over, and how.
     pub fn ended(&self) -> Option<Ending> {
-        match self.state.as_str() {
-            "completed" => Some(Ending::Completed),
-            "interrupted" => Some(Ending::Interrupted),
-            "failed" => {
+        match self.state? {
+            State::Completed => Some(Ending::Completed),
+            State::Interrupted => Some(Ending::Interrupted),
+            State::Failed => {
                 Some(Ending::Failed(self.reason.clone().unwrap_or("no reason was given".into())))
             }
-            _ => None,
+            State::Gathering | State::Regrouping | State::Running | State::Stopping => None,
         }
     }
+
+    /// Whether it trains.
+    pub fn is_running(&self) -> bool {
+        self.state == Some(State::Running)
+    }
+}
+
+/// Nothing is the empty word.
+fn word<T: Serialize, S: Serializer>(known: &Option<T>, serializer: S) -> Result<S::Ok, S::Error> {
+    match known {
+        Some(known) => known.serialize(serializer),
+        None => serializer.serialize_str(""),
+    }
+}
+
+/// A word that is not known is nothing: masters may be newer than the operator.
+fn known_word<'de, T, D>(deserializer: D) -> Result<Option<T>, D::Error>
+where
+    T: Deserialize<'de>,
+    D: Deserializer<'de>,
+{
+    let text = String::deserialize(deserializer)?;
+    let known: Result<T, WordError> = T::deserialize(text.into_deserializer());
+    Ok(known.ok())
 }
 
 /// The workers that train: members of the group, or whoever is connected where there is no group.
@@ -283,11 +311,37 @@ mod tests {
         };
         let progress = JobProgress::of(&status);
         assert_eq!((progress.workers, progress.servers, progress.server_restarts), (1, 2, 1));
-        assert_eq!(progress.state, "running");
+        assert!(progress.is_running());
         let seat = |index| PodRole::Ps.slot(index).expect("a slot");
         assert_eq!(JobProgress::members(&status), [(0, 3), (seat(0), 8), (seat(1), 9)]);
         status.servers.pop();
-        assert_eq!(JobProgress::of(&status).state, "gathering");
+        assert_eq!(JobProgress::of(&status).state, Some(State::Gathering));
+    }
+
+    #[test]
+    fn a_state_of_a_newer_master_is_no_error() {
+        let read = |state: &str, work: &str| {
+            let text = format!(
+                "{{\"state\":\"{state}\",\"step\":7,\"each\":[{{\"index\":1,\"work\":\"{work}\"}}]}}"
+            );
+            JobProgress::from_annotation(&text).expect("read")
+        };
+        let newer = read("pondering", "dreaming");
+        assert_eq!((newer.state, newer.step, newer.ended()), (None, Some(7), None));
+        assert_eq!((newer.each[0].work, newer.each[0].index), (None, 1));
+        assert_eq!(read("", "").state, None);
+        let known = read("regrouping", "exchanging");
+        assert_eq!(known.state, Some(State::Regrouping));
+        assert_eq!(known.each[0].work, Some(Work::Exchanging));
+        for progress in [newer, known] {
+            let text = serde_json::to_string(&progress).expect("written");
+            let (state, work) = match progress.state {
+                Some(state) => (state.as_str(), Work::Exchanging.as_str()),
+                None => ("", ""),
+            };
+            assert!(text.starts_with(&format!("{{\"state\":\"{state}\",")), "{text}");
+            assert!(text.contains(&format!("\"work\":\"{work}\"")), "{text}");
+        }
     }
 
     #[test]

@@ -131,6 +131,7 @@ impl Error {
                     | TrainError::Invalid(_)
                     | TrainError::InvalidHparams { .. }
                     | TrainError::Course(_)
+                    | TrainError::Model { .. }
             ),
             _ => false,
         }
@@ -157,5 +158,45 @@ impl Error {
     pub(crate) fn broken<E: ToString>(path: &Path) -> impl FnOnce(E) -> Error {
         let path = path.to_path_buf();
         move |error: E| Error::Io { path, cause: io::Error::other(error.to_string()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use salamander_train::Error as TrainError;
+
+    use super::*;
+
+    #[test]
+    fn a_mistake_is_what_another_process_would_find_as_well() {
+        let data = |kind: io::ErrorKind| {
+            let path = PathBuf::from("points.csv");
+            Error::Train(TrainError::Data(salamander_data::Error::Io { path, cause: kind.into() }))
+        };
+        let mistakes = [
+            Error::Invalid("it has no data".into()),
+            Error::Train(TrainError::Model { model: "net", reason: "it has tables".into() }),
+            Error::Train(TrainError::Invalid("no records in points.csv".into())),
+            data(io::ErrorKind::NotFound),
+        ];
+        for error in mistakes {
+            assert!(error.is_mistake(), "{error:?}");
+        }
+        let path = PathBuf::from("runs/1/checkpoints");
+        let source = io::ErrorKind::StorageFull.into();
+        let troubles = [
+            data(io::ErrorKind::StorageFull),
+            data(io::ErrorKind::TimedOut),
+            Error::Train(TrainError::Io { path: path.clone(), source }),
+            Error::Io { path: path.clone(), cause: io::ErrorKind::StorageFull.into() },
+            Error::Train(TrainError::checkpoint(&path, "it is damaged")),
+            Error::Train(TrainError::Differs("another learning rate".into())),
+            Error::Train(TrainError::Unreachable("no server answers".into())),
+            Error::Train(TrainError::Leaving),
+            Error::Failed("the machine went down".into()),
+        ];
+        for error in troubles {
+            assert!(!error.is_mistake(), "{error:?}");
+        }
     }
 }

@@ -30,7 +30,7 @@ use crate::folder::{RunFolder, RunName};
 use crate::keys::{ensure_certificates, ensure_keys};
 use crate::metrics_log::{MetricsLog, PlanFile, cut_after};
 use crate::provenance::Provenance;
-use crate::roles::Assignment;
+use crate::roles::{Assignment, Exit};
 use crate::run::{Finished, Run, RunShared, panicked};
 use crate::stop_request::{self, StopWatch};
 use crate::stored;
@@ -80,7 +80,7 @@ impl Program {
                 |error| {
                     // The last line of a process's log is what its run quotes.
                     eprintln!("error: {error}");
-                    1
+                    if error.is_mistake() { i32::from(Exit::Mistaken.code()) } else { 1 }
                 },
                 |exit| i32::from(exit.code()),
             );
@@ -333,7 +333,7 @@ impl Draft {
         }
     }
 
-    /// Tries the model on one record; indexes of data are kept in the run's folder.
+    /// Tries the model on two records; indexes of data are kept in the run's folder.
     fn preflight(&self, folder: &Path) -> Result<(), Error> {
         let tried = self.model()?.preflight(&self.experiment, &self.assets, Some(folder));
         tried.map_err(|error| in_file(&self.file, error))

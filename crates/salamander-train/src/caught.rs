@@ -5,8 +5,11 @@ use std::cell::{Cell, RefCell};
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::Once;
 
+use burn::tensor::Device;
+use salamander_kernels::ops::is_gpu;
+
 use crate::Error;
-use crate::params::ParamInfo;
+use crate::params::{self, ParamInfo};
 use crate::threads::panic_text;
 use crate::trial::Trial;
 
@@ -24,15 +27,47 @@ pub(crate) fn attempt<T: Trial, R>(
     layers: &[ParamInfo],
     work: impl FnOnce() -> R,
 ) -> Result<R, Error> {
-    be_quiet_on_demand();
-    QUIET.set(true);
-    let done = panic::catch_unwind(AssertUnwindSafe(work));
-    QUIET.set(false);
-    done.map_err(|payload| {
-        let text = panic_text(&*payload).unwrap_or("it panicked without a message");
-        let place = PLACE.take().map(|place| format!(" (at {place})")).unwrap_or_default();
+    quietly(work).map_err(|panicked| panicked.error::<T>(phase, layers))
+}
+
+/// The same in the middle of a run, where `phase` and the layers are only made for an error. On a GPU a panic stays
+/// one: what a model does wrong is found before the run, on the host, so that it is rather the device that fails, and
+/// another worker takes this one's place.
+pub(crate) fn attempt_in_run<T: Trial, R>(
+    model: &T,
+    device: &Device,
+    phase: impl FnOnce() -> String,
+    work: impl FnOnce() -> R,
+) -> Result<R, Error> {
+    if is_gpu(device) {
+        return Ok(work());
+    }
+    quietly(work).map_err(|panicked| panicked.error::<T>(&phase(), &params::list(model)))
+}
+
+/// What a panic has said.
+struct Panicked {
+    text: String,
+    place: Option<String>,
+}
+
+impl Panicked {
+    fn error<T: Trial>(&self, phase: &str, layers: &[ParamInfo]) -> Error {
+        let Self { text, place } = self;
+        let place = place.as_ref().map(|place| format!(" (at {place})")).unwrap_or_default();
         let reason = format!("{phase}: {}{place}{}", one_line(text), suspects(text, layers));
         Error::model::<T>(reason)
+    }
+}
+
+fn quietly<R>(work: impl FnOnce() -> R) -> Result<R, Panicked> {
+    be_quiet_on_demand();
+    let before = QUIET.replace(true);
+    let done = panic::catch_unwind(AssertUnwindSafe(work));
+    QUIET.set(before);
+    done.map_err(|payload| {
+        let text = panic_text(&*payload).unwrap_or("it panicked without a message").to_string();
+        Panicked { text, place: PLACE.take() }
     })
 }
 

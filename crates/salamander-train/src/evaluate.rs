@@ -45,6 +45,7 @@ use salamander_core::tree::{Share, TreeSum};
 use salamander_data::Dataset;
 
 use crate::Error;
+use crate::caught::attempt_in_run;
 use crate::example::{Assets, Example, ExampleContext};
 use crate::loader::{Loader, LoaderOptions, steps};
 use crate::trial::{BatchOf, Trial};
@@ -146,6 +147,7 @@ pub(crate) fn evaluate_share<T: Trial>(
     each: &mut AfterBatch<'_>,
 ) -> Result<Vec<EvaluationPart>, Error> {
     let model = model.valid();
+    let device = model.devices().into_iter().next().unwrap_or_default();
     let leaves = share.leaves[share.own.clone()].to_vec();
     let mut sums = TreeSum::new(share);
     for (loaded, leaf) in in_file_order(&model, assets, part)?.zip(leaves) {
@@ -153,10 +155,13 @@ pub(crate) fn evaluate_share<T: Trial>(
         let Tally { applied: records, skipped, .. } = loaded.tally;
         let mut found = EvaluationPart { records, skipped, ..EvaluationPart::default() };
         if let Some(batch) = &loaded.batch {
-            let output = model.forward(batch);
-            let loss = model.loss(&output, batch).into_data();
-            found.loss = loss.iter::<f32>().map(f64::from).sum::<f64>();
-            found.metrics = model.metrics(&output, batch);
+            let phase = || format!("evaluation, batch {}", loaded.name.step);
+            (found.loss, found.metrics) = attempt_in_run(&model, &device, phase, || {
+                let output = model.forward(batch);
+                let loss = model.loss(&output, batch).into_data();
+                let loss = loss.iter::<f32>().map(f64::from).sum::<f64>();
+                (loss, model.metrics(&output, batch))
+            })?;
         }
         sums.push(leaf, found, EvaluationPart::join);
         each()?;

@@ -13,7 +13,7 @@
 //! - [`table`]: embedding tables as fields of a model; `tables`: where their rows come from
 //! - [`worker`]: a member of a distributed run; `asynchronous`: training on parameter servers
 //! - [`trainer`]: the loop; [`progress`]: where it stands; [`callback`]: who is told
-//! - `preflight`: a model tried on one record before a run; `caught`: its panics as errors
+//! - `preflight`: a model tried on two records before a run; `caught`: its panics as errors
 //! - [`evaluate`], [`predict`]: a trained model on other data; [`inference`]: one that is asked
 //! - [`checkpoint`]: what is kept; [`weights`]: import and export; [`params`]: parameters by path
 //! - [`profile`]: where a process's time goes

@@ -103,7 +103,7 @@ pub trait Model: Send + Sync {
     fn exports(&self) -> &'static [&'static str];
     /// The hyperparameters in force for an experiment, with which the model can be built.
     fn hparams_in_force(&self, experiment: &Experiment) -> Result<Value, Error>;
-    /// Tries it on one record, on the host: decoding, building, forward, loss and metrics. What is wrong is told before
+    /// Tries it on two records, on the host: decoding, building, forward, loss and metrics. What is wrong is told before
     /// a run is made. Indexes of data files are kept in `folder`.
     fn preflight(
         &self,

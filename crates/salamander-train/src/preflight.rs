@@ -1,4 +1,4 @@
-//! A model is tried on one record before anything starts: what every worker would stumble over is told at once, and is
+//! A model is tried on two records before anything starts: what every worker would stumble over is told at once, and is
 //! not retried as a crash. It takes place on the host, and draws nothing that training draws: parameters and each
 //! micro-batch are seeded anew.
 
@@ -16,6 +16,7 @@ use salamander_core::report::EvaluationPart;
 use salamander_data::{Dataset, Format, OpenOptions, files, open_indexed};
 
 use crate::Error;
+use crate::asynchronous::{check_running, only_pass};
 use crate::caught::attempt;
 use crate::context::BatchContext;
 use crate::example::{AssetFiles, Assets, Batch, Example, ExampleContext};
@@ -25,10 +26,12 @@ use crate::params::{self, ParamInfo};
 use crate::tables::{LocalRows, Opened, Tables};
 use crate::trial::{BatchOf, Trial};
 
+/// Records that are tried: of one alone, a loss that is a mean would have as many values as it should.
+const TRIED: u64 = 2;
 /// Records that are looked at where bad ones may be skipped.
 const LOOK_AT: u64 = 32;
 
-/// Tries a model on the first record; indexes of the files that were opened are kept in `folder`.
+/// Tries a model on the first records; indexes of the files that were opened are kept in `folder`.
 pub(crate) fn preflight<T: Trial>(
     experiment: &Experiment,
     files: &AssetFiles,
@@ -82,7 +85,7 @@ impl First {
         Ok(Self { what, dataset, on_bad_record: data.on_bad_record })
     }
 
-    /// A batch of the first record; of the first few where bad ones are skipped. Nothing where the file is empty.
+    /// A batch of the first two records; of the first few where bad ones are skipped. Nothing where the file is empty.
     fn batch<T: Trial>(
         &self,
         assets: &Assets,
@@ -102,7 +105,7 @@ impl First {
         if records == 0 {
             return Ok(None);
         }
-        let count = if self.on_bad_record == OnBadRecord::Skip { LOOK_AT } else { 1 };
+        let count = if self.on_bad_record == OnBadRecord::Skip { LOOK_AT } else { TRIED };
         match read(count, self.on_bad_record)?.batch {
             Some(batch) => Ok(Some(batch)),
             None => {
@@ -134,13 +137,16 @@ impl<'a, T: Trial> Tried<'a, T> {
             Some(_) => (model, cx.tables),
             None => (with_pretrained(model, &cx)?, cx.tables),
         };
+        let hp = hparams::read::<T::Hparams>(&experiment.hyperparameters)?;
+        if experiment.strategy == Strategy::Ps {
+            only_pass::<T>(&T::passes(&hp))?;
+        }
         if !tables.is_empty() {
             if experiment.strategy == Strategy::Allreduce {
                 let reason = "it has tables, whose rows several workers share on parameter servers: \
                               add --strategy hybrid --ps 1, or train in one process";
                 return Err(Error::model::<T>(reason));
             }
-            let hp = hparams::read::<T::Hparams>(&experiment.hyperparameters)?;
             let rows = LocalRows::new(seed(experiment))?;
             let optimizer = T::optimizer(&hp).into();
             tables.with_optimizer(optimizer).open(Opened::Staged(Box::new(rows)))?;
@@ -154,6 +160,8 @@ impl<'a, T: Trial> Tried<'a, T> {
         let Some(batch) = batch else { return Ok(()) };
         let hp = hparams::read::<T::Hparams>(&self.experiment.hyperparameters)?;
         let passes = T::passes(&hp);
+        let on_servers = self.experiment.strategy == Strategy::Ps;
+        let running = on_servers.then(|| params::running(&self.model));
         let cx = BatchContext {
             name: MicroBatch { epoch: 0, step: 0, k: 0 },
             device: Device::flex().autodiff(),
@@ -167,6 +175,9 @@ impl<'a, T: Trial> Tried<'a, T> {
             let found = self.attempt(&phase, || self.model.train_batch(pass, batch, &cx));
             let found = found.map_err(|error| self.blame(batch).err().unwrap_or(error))?;
             self.check_loss(found.loss.dims()[0], batch)?;
+        }
+        if let Some(before) = running {
+            check_running::<T>(&before, params::running(&self.model).into_iter())?;
         }
         self.tables.check()
     }
@@ -200,7 +211,7 @@ impl<'a, T: Trial> Tried<'a, T> {
         match values == records {
             true => Ok(()),
             false => Err(Error::model::<T>(format!(
-                "the loss has {values} values for {records} records: return one value per record"
+                "the loss has {values} values for {records} records: return one value per record, not a mean"
             ))),
         }
     }
@@ -219,15 +230,16 @@ fn has_metric(found: &Metrics, experiment: &Experiment) -> Result<(), Error> {
 #[cfg(test)]
 mod tests {
     use burn::module::Module;
-    use burn::nn::{Linear, LinearConfig};
+    use burn::nn::{BatchNorm, BatchNormConfig, Linear, LinearConfig};
     use burn::tensor::Tensor;
     use salamander_core::optimizer::Optimizer;
 
     use super::*;
     use crate::context::Context;
+    use crate::groups::ParamGroup;
     use crate::table::Table;
     use crate::testing::{Points, TestPoint};
-    use crate::trial::BuildError;
+    use crate::trial::{BuildError, Pass};
 
     /// A layer that does not fit when it has other than two inputs.
     #[derive(Module, Debug)]
@@ -251,6 +263,35 @@ mod tests {
 
         fn loss(&self, output: &Tensor<2>, batch: &Points) -> Tensor<1> {
             crate::loss::cross_entropy(output, &batch.side)
+        }
+
+        fn optimizer(_: &()) -> impl Into<Optimizer> {
+            Optimizer::sgd(1.0)
+        }
+    }
+
+    /// Gives the mean of the losses, as loops of PyTorch do.
+    #[derive(Module, Debug)]
+    struct NetOfMeans {
+        out: Linear,
+    }
+
+    impl Trial for NetOfMeans {
+        const NAME: &'static str = "means";
+        type Hparams = ();
+        type Example = TestPoint;
+        type Output = Tensor<2>;
+
+        fn build(cx: &Context<()>) -> Result<Self, BuildError> {
+            Ok(Self { out: LinearConfig::new(2, 2).init(&cx.device) })
+        }
+
+        fn forward(&self, batch: &Points) -> Tensor<2> {
+            self.out.forward(batch.at.clone())
+        }
+
+        fn loss(&self, output: &Tensor<2>, batch: &Points) -> Tensor<1> {
+            crate::loss::cross_entropy(output, &batch.side).mean()
         }
 
         fn optimizer(_: &()) -> impl Into<Optimizer> {
@@ -287,6 +328,51 @@ mod tests {
         }
     }
 
+    /// Keeps running values, and has as many passes and groups as its hyperparameters say.
+    #[derive(Module, Debug)]
+    struct NormedNet<const PASSES: usize, const GROUPS: usize> {
+        out: Linear,
+        norm: Option<BatchNorm>,
+    }
+
+    impl<const PASSES: usize, const GROUPS: usize> Trial for NormedNet<PASSES, GROUPS> {
+        const NAME: &'static str = "normed";
+        type Hparams = ();
+        type Example = TestPoint;
+        type Output = Tensor<2>;
+
+        fn build(cx: &Context<()>) -> Result<Self, BuildError> {
+            // Only the plain one has it, so that each is refused for one reason.
+            let norm =
+                (PASSES == 1 && GROUPS == 0).then(|| BatchNormConfig::new(2).init(&cx.device));
+            Ok(Self { out: LinearConfig::new(2, 2).init(&cx.device), norm })
+        }
+
+        fn forward(&self, batch: &Points) -> Tensor<2> {
+            let output = self.out.forward(batch.at.clone());
+            match &self.norm {
+                Some(norm) => norm.forward(output),
+                None => output,
+            }
+        }
+
+        fn loss(&self, output: &Tensor<2>, batch: &Points) -> Tensor<1> {
+            crate::loss::cross_entropy(output, &batch.side)
+        }
+
+        fn optimizer(_: &()) -> impl Into<Optimizer> {
+            Optimizer::sgd(1.0)
+        }
+
+        fn passes(_: &()) -> Vec<Pass> {
+            let pass = |name| {
+                let pass = Pass::new(name, Optimizer::sgd(1.0));
+                (0..GROUPS).fold(pass, |pass, _| pass.group(ParamGroup::of(["*.bias"]).rate(0.5)))
+            };
+            ["first", "second"][..PASSES].iter().copied().map(pass).collect()
+        }
+    }
+
     /// What is said about a model, data and more of the experiment.
     fn tried<T: Trial>(csv: &str, rest: &str) -> String {
         let folder = tempfile::tempdir().expect("a folder");
@@ -316,6 +402,42 @@ mod tests {
             metric.contains("validation reports no \"accuray\" (it reports: loss)"),
             "{metric}"
         );
+    }
+
+    const ON_SERVERS: &str = "strategy: ps\nworkers: 2\n";
+    const TWO: &str = "x,y,side\n1,2,0\n2,1,1\n";
+
+    #[test]
+    fn several_passes_and_groups_are_refused_before_strategy_ps_starts() {
+        assert_eq!(tried::<MisfitNet<2>>(TWO, ON_SERVERS), "fine");
+        assert_eq!(tried::<NormedNet<2, 0>>(TWO, ""), "fine");
+        let error = tried::<NormedNet<2, 0>>(TWO, ON_SERVERS);
+        assert!(error.starts_with("model normed: it has several passes"), "{error}");
+        assert_eq!(tried::<NormedNet<1, 1>>(TWO, ""), "fine");
+        let error = tried::<NormedNet<1, 1>>(TWO, ON_SERVERS);
+        assert!(error.starts_with("model normed: it has groups of parameters"), "{error}");
+    }
+
+    #[test]
+    fn running_values_are_refused_before_strategy_ps_starts() {
+        assert_eq!(tried::<NormedNet<1, 0>>(TWO, ""), "fine");
+        let error = tried::<NormedNet<1, 0>>(TWO, ON_SERVERS);
+        assert!(error.starts_with("model normed: norm.running_"), "{error}");
+        assert!(error.contains("use strategy hybrid or allreduce"), "{error}");
+    }
+
+    #[test]
+    fn a_mean_is_no_loss_of_records() {
+        let error = tried::<NetOfMeans>(TWO, "");
+        let expected = "model means: the loss has 1 values for 2 records: return one value per record, not a mean";
+        assert_eq!(error, expected);
+        assert_eq!(tried::<NetOfMeans>(DATA, ""), "fine", "one record's mean is its loss");
+    }
+
+    #[test]
+    fn a_second_record_that_cannot_be_read_is_told() {
+        let error = tried::<MisfitNet<2>>("x,y,side\n1,2,0\n1,2,left\n", "");
+        assert!(error.contains("column \"side\""), "{error}");
     }
 
     #[test]

@@ -49,6 +49,7 @@ use salamander_core::plan::MicroBatch;
 use salamander_core::tree::{Share, TreeSum};
 
 use crate::Error;
+use crate::caught::attempt_in_run;
 use crate::context::{BatchContext, TENSOR_DRAWS, stream};
 use crate::example::Batch;
 use crate::gradients::GradientSum;
@@ -247,14 +248,17 @@ pub(crate) fn compute_share<T: Trial>(
         let cx = BatchContext { name: loaded.name, device: device.clone(), seed: arithmetic.seed };
         device.seed(stream(arithmetic.seed, loaded.name, TENSOR_DRAWS));
         staging.inspect(|staging| staging.tables.begin_batch());
-        let BatchLoss { loss, metrics } = match arithmetic.precision {
+        let MicroBatch { epoch, step, .. } = loaded.name;
+        let phase = || format!("epoch {epoch}, step {step}");
+        let trained = attempt_in_run(&model, &device, phase, || match arithmetic.precision {
             Some(dtype) => model.train_batch(pass, &batch.clone().cast(dtype), &cx),
             None => model.train_batch(pass, batch, &cx),
-        };
+        });
+        // Rows that cannot be had are no fault of the model, whatever it makes of that.
         staging.map_or(Ok(()), |staging| staging.tables.check())?;
+        let BatchLoss { loss, metrics } = trained?;
         let total = total::<T>(loss, batch.records())?;
         let value = f64::from(total.clone().inner().into_scalar::<f32>());
-        let MicroBatch { epoch, step, .. } = loaded.name;
         if value.is_nan() {
             if arithmetic.on_nan == OnNan::Fail {
                 let what = "the loss is not a number";
@@ -349,5 +353,74 @@ impl ModuleMapper for Cast {
             let trainable = old.is_require_grad();
             Tensor::from_inner(old.inner().cast(dtype)).set_require_grad(trainable)
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use burn::module::Module;
+    use burn::nn::{Linear, LinearConfig};
+    use salamander_core::experiment::Data;
+    use salamander_core::optimizer::Optimizer;
+    use salamander_core::order::Shuffle;
+
+    use super::*;
+    use crate::context::Context;
+    use crate::evaluate::{Over, evaluate};
+    use crate::model::{build, entry};
+    use crate::testing::{Points, TestPoint, setup};
+    use crate::trainer::open_data;
+    use crate::trial::BuildError;
+
+    /// Has two classes.
+    #[derive(Module, Debug)]
+    struct Sides {
+        out: Linear,
+    }
+
+    impl Trial for Sides {
+        const NAME: &'static str = "sides";
+        type Hparams = ();
+        type Example = TestPoint;
+        type Output = Tensor<2>;
+
+        fn build(cx: &Context<()>) -> Result<Self, BuildError> {
+            Ok(Self { out: LinearConfig::new(2, 2).init(&cx.device) })
+        }
+
+        fn forward(&self, batch: &Points) -> Tensor<2> {
+            self.out.forward(batch.at.clone())
+        }
+
+        fn loss(&self, output: &Tensor<2>, batch: &Points) -> Tensor<1> {
+            crate::loss::cross_entropy(output, &batch.side)
+        }
+
+        fn optimizer(_: &()) -> impl Into<Optimizer> {
+            Optimizer::sgd(0.1)
+        }
+    }
+
+    #[test]
+    fn a_label_that_is_no_class_is_an_error_and_no_panic() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let csv = "x,y,side\n1,2,0\n2,1,1\n3,1,2\n1,4,1\n";
+        let rest = "entrypoint: sides\nhyperparameters: {global_batch_size: 2}\n\
+                    reproducibility: {experiment_seed: 1}\nmax_length: {epochs: 1}\n";
+        let mut setup = setup(folder.path(), csv, rest);
+        setup.experiment.settings_mut().data.shuffle = Shuffle::None;
+        let (experiment, device) = (setup.experiment.clone(), setup.device.clone().autodiff());
+        let trained = entry::<Sides>().train(setup, None, Vec::new());
+        let error = trained.expect_err("no such class").to_string();
+        let expected = "model sides: epoch 0, step 1: label 2 is not one of 2 classes";
+        assert!(error.starts_with(expected), "{error}");
+
+        let net: Sides = build(&experiment, &device).expect("built");
+        let file = folder.path().join("points.csv").display().to_string();
+        let points = open_data("points", &[file], &Data::default()).expect("opened");
+        let found = evaluate(&net, &points, Over::batches_of(2), &mut || {});
+        let error = found.expect_err("no such class").to_string();
+        let expected = "model sides: evaluation, batch 1: label 2 is not one of 2 classes";
+        assert!(error.starts_with(expected), "{error}");
     }
 }

@@ -11,7 +11,7 @@ use burn::backend::{
 use burn::tensor::activation::log_softmax;
 use burn::tensor::{Int, Tensor};
 
-use super::{CpuTensor, is_served, map_values, tensor, values};
+use super::{CpuTensor, is_gpu, is_served, map_values, tensor, values};
 use crate::cpu::entropy::{backward, forward};
 
 #[backend_extension(Flex, Autodiff)]
@@ -72,13 +72,27 @@ impl Backward<Flex, 1> for CrossEntropyBackward {
 /// If a label is not a column of the scores.
 pub fn cross_entropy(scores: Tensor<2>, labels: &Tensor<1, Int>) -> Tensor<1> {
     let [rows, classes] = scores.dims();
-    if !is_served(&scores) || labels.dims() != [rows] || classes == 0 {
-        let at = labels.clone().reshape([rows, 1]);
-        return -log_softmax(scores, 1).gather(1, at).reshape([rows]);
+    // A GPU would have to be waited for.
+    let numbers = (!is_gpu(&scores.device())).then(|| class_numbers(labels, classes));
+    match numbers {
+        Some(numbers) if is_served(&scores) && numbers.len() == rows && classes > 0 => {
+            let scores = scores.into_dispatch();
+            Tensor::from_dispatch(<Dispatch as CrossEntropyOp>::cross_entropy_op(scores, numbers))
+        }
+        _ => {
+            let at = labels.clone().reshape([rows, 1]);
+            -log_softmax(scores, 1).gather(1, at).reshape([rows])
+        }
     }
+}
+
+/// Labels as columns. They are looked at here, on the thread that asks: of those that share the work each would print
+/// its panic.
+fn class_numbers(labels: &Tensor<1, Int>, classes: usize) -> Arc<[usize]> {
     let labels = labels.clone().into_data();
-    // A negative label is no class either, and is named when it is used.
-    let labels = labels.iter::<i64>().map(|label| usize::try_from(label).unwrap_or(usize::MAX));
-    let scores = scores.into_dispatch();
-    Tensor::from_dispatch(<Dispatch as CrossEntropyOp>::cross_entropy_op(scores, labels.collect()))
+    let number = |label: i64| {
+        let number = usize::try_from(label).ok().filter(|number| *number < classes);
+        number.unwrap_or_else(|| panic!("label {label} is not one of {classes} classes"))
+    };
+    labels.iter::<i64>().map(number).collect()
 }

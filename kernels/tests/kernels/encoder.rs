@@ -353,3 +353,10 @@ fn a_label_that_is_no_class_is_named() {
     let labels = Tensor::<1, Int>::from_data([3], &Device::flex());
     ops::cross_entropy(tracked(&[0.0; 3], [1, 3]), &labels);
 }
+
+#[test]
+#[should_panic(expected = "label -1 is not one of 3 classes")]
+fn a_negative_label_is_named_as_it_is() {
+    let labels = Tensor::<1, Int>::from_data([0, -1], &Device::flex());
+    ops::cross_entropy(tracked(&[0.0; 6], [2, 3]), &labels);
+}

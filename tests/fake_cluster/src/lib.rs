@@ -226,7 +226,7 @@ impl Cluster {
     pub fn wait_for_members(&self, job: &str, members: u32) {
         wait_until(&format!("{members} members: {:?}", self.progress(job)), || {
             let progress = self.progress(job);
-            progress.state == "running" && progress.workers == members
+            progress.is_running() && progress.workers == members
         });
     }
 

@@ -86,6 +86,8 @@ mod work;
 
 use serde::{Deserialize, Serialize};
 
+use crate::experiment::{Ps, PsMode};
+
 pub use applied::Applied;
 pub use dispatcher::{
     DispatchAction, Dispatcher, Lease, NotYet, Placed, ReportVerdict, ServerState, Settings,
@@ -111,6 +113,16 @@ pub enum Consistency {
 }
 
 impl Consistency {
+    /// As an experiment says. Mode `sync` is another name for strategy `hybrid`, and is followed there: here it would
+    /// be no step apart.
+    pub fn of(ps: &Ps) -> Self {
+        match ps.mode {
+            PsMode::Async => Self::Async,
+            PsMode::Bounded => Self::Bounded(ps.staleness),
+            PsMode::Sync => Self::Bounded(0),
+        }
+    }
+
     /// By how many steps names that are given out may be ahead of the first step that is not done.
     pub fn staleness(self) -> Option<u64> {
         match self {

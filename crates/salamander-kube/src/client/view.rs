@@ -72,7 +72,8 @@ impl View {
     /// In one word.
     pub fn phase(&self) -> String {
         let phase = self.status().and_then(|status| status.phase).map(|phase| phase.to_string());
-        let state = self.progress.as_ref().map(|progress| progress.state.clone());
+        let state = self.progress.as_ref().and_then(|progress| progress.state);
+        let state = state.map(|state| state.as_str().to_string());
         phase.or(state).unwrap_or_else(|| "Pending".to_string())
     }
 

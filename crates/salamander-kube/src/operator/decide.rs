@@ -8,6 +8,7 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
 use salamander_core::elastic::Ending;
+use salamander_core::status::State;
 
 use super::plan::{Action, JobEvent, ObservedJob, ReconcilePlan};
 use crate::contract;
@@ -241,9 +242,10 @@ impl Planner<'_> {
             (None, 0) => String::new(),
             (None, pending) => format!("{pending} pods start"),
         };
-        match progress.state.as_str() {
-            "running" | "regrouping" | "stopping" => (Phase::Running, missing),
-            "" => (Phase::Pending, "the master starts".into()),
+        match progress.state {
+            Some(State::Running | State::Regrouping | State::Stopping) => (Phase::Running, missing),
+            // Nothing was told yet; a master that tells anything tells its contract.
+            None if progress.contract.is_none() => (Phase::Pending, "the master starts".into()),
             _ => (Phase::Gathering, missing),
         }
     }

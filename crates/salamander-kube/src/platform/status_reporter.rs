@@ -57,7 +57,8 @@ impl StatusReporter {
         let servers = self.wanted_servers.filter(|wanted| {
             *wanted > 0 && progress.wanted_servers > 0 && *wanted != progress.wanted_servers
         });
-        let stop = (self.stop && progress.state != "stopping").then_some(AdminRequest::Stop);
+        let stop =
+            (self.stop && progress.state != Some(State::Stopping)).then_some(AdminRequest::Stop);
         let requests =
             [workers.map(AdminRequest::Workers), servers.map(AdminRequest::Servers), stop];
         requests.into_iter().flatten().collect()
@@ -68,7 +69,7 @@ impl StatusReporter {
         let now = Instant::now();
         let passed = self.asked.map_or(0.0, |asked| (now - asked).as_secs_f64());
         self.asked = Some(now);
-        let running = progress.state == "running" && progress.step.is_some();
+        let running = progress.is_running() && progress.step.is_some();
         self.goodput.add(passed, running, progress.step.unwrap_or(0));
         if let Some(known) = &self.progress {
             // A master that was started again has no report yet.
@@ -100,7 +101,7 @@ impl StatusReporter {
             ..JobProgress::default()
         };
         let progress = self.progress.get_or_insert_with(unasked);
-        progress.state = State::from(ending).as_str().to_string();
+        progress.state = Some(State::from(ending));
         progress.reason = match ending {
             Ending::Failed(reason) => Some(reason.clone()),
             Ending::Completed | Ending::Interrupted => None,
@@ -160,8 +161,8 @@ mod tests {
 
     use super::*;
 
-    fn progress(state: &str, step: u64) -> JobProgress {
-        JobProgress { state: state.into(), step: Some(step), wanted: 2, ..JobProgress::default() }
+    fn progress(state: State, step: u64) -> JobProgress {
+        JobProgress { state: Some(state), step: Some(step), wanted: 2, ..JobProgress::default() }
     }
 
     #[test]
@@ -169,15 +170,16 @@ mod tests {
         let mut reporter = StatusReporter::new(Duration::from_secs(1_000));
         let facts = PodFacts::default;
         assert_eq!(reporter.due(facts()), None);
-        reporter.take(progress("running", 1));
+        reporter.take(progress(State::Running, 1));
         assert_eq!(reporter.due(facts()).expect("due").step, Some(1));
         assert_eq!(reporter.due(facts()), None, "one at a time");
         reporter.written(true);
-        reporter.take(progress("running", 2));
+        reporter.take(progress(State::Running, 2));
         assert_eq!(reporter.due(facts()), None, "too soon");
         reporter.over(&Ending::Failed("bad data".into()), None);
         let last = reporter.due(facts()).expect("due");
-        assert_eq!((last.state.as_str(), last.reason.as_deref()), ("failed", Some("bad data")));
+        let said = (last.state, last.reason.as_deref());
+        assert_eq!(said, (Some(State::Failed), Some("bad data")));
         reporter.written(false);
         assert!(!reporter.is_written());
         assert!(reporter.due(facts()).is_some(), "written again");
@@ -188,22 +190,22 @@ mod tests {
     #[test]
     fn requests_are_repeated_until_they_show() {
         let mut reporter = StatusReporter::new(Duration::ZERO);
-        assert_eq!(reporter.requests(&progress("running", 1)), []);
+        assert_eq!(reporter.requests(&progress(State::Running, 1)), []);
         (reporter.wanted, reporter.stop) = (Some(3), true);
         assert_eq!(
-            reporter.requests(&progress("running", 1)),
+            reporter.requests(&progress(State::Running, 1)),
             [AdminRequest::Workers(3), AdminRequest::Stop]
         );
         reporter.wanted = Some(2);
         reporter.wanted_servers = Some(3);
         assert_eq!(
-            reporter.requests(&progress("stopping", 1)),
+            reporter.requests(&progress(State::Stopping, 1)),
             [],
             "a run without servers gets none"
         );
-        let served = JobProgress { wanted_servers: 2, ..progress("stopping", 1) };
+        let served = JobProgress { wanted_servers: 2, ..progress(State::Stopping, 1) };
         assert_eq!(reporter.requests(&served), [AdminRequest::Servers(3)]);
-        assert_eq!(reporter.requests(&progress("completed", 1)), []);
+        assert_eq!(reporter.requests(&progress(State::Completed, 1)), []);
     }
 
     #[test]
@@ -222,7 +224,7 @@ mod tests {
     #[test]
     fn what_was_done_since_the_last_question_counts_at_the_end() {
         let mut reporter = StatusReporter::new(Duration::from_secs(1_000));
-        reporter.take(progress("running", 17));
+        reporter.take(progress(State::Running, 17));
         let epoch = Epoch { epoch: 1, steps: 20, ..Epoch::default() };
         reporter.note(Milestones { epochs: vec![epoch], ..Milestones::default() });
         assert_eq!(reporter.due(PodFacts::default()).expect("due").step, Some(17));

@@ -86,7 +86,7 @@ fn a_job_without_the_operator_trains_scales_and_stops() {
         master["status"]["containerStatuses"][0]["state"]["terminated"].clone()
     };
     wait_until("it has stopped", || cluster.server.kubelet.running() == 0 && ended().is_object());
-    assert_eq!(cluster.progress("j").state, "interrupted");
+    assert_eq!(cluster.progress("j").ended(), Some(Ending::Interrupted));
     assert_eq!(ended()["exitCode"], 76, "the job controller does not try again");
     let error = runtime.block_on(jobs.resume("j")).expect_err("no operator").to_string();
     assert!(error.contains("only the operator can go on with it"), "{error}");
@@ -135,7 +135,7 @@ fn logs_are_read_and_followed_over_kills_until_the_job_is_over() {
     });
     wait_until("another takes its place", || {
         let now = cluster.progress("j");
-        now.restarts == 1 && now.workers == 2 && now.state == "running"
+        now.restarts == 1 && now.workers == 2 && now.is_running()
     });
     cluster.tell_containers("j", "finish");
     runtime.block_on(following).expect("no panic").expect("followed to the end");

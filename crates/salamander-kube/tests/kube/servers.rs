@@ -32,7 +32,7 @@ fn wait_for_servers(cluster: &Cluster, job: &str, wanted: u32) {
         let told = cluster.progress(job);
         let ps = status(cluster, job)["ps"].clone();
         told.servers == wanted
-            && told.state == "running"
+            && told.is_running()
             && servers(cluster, job).len() == wanted as usize
             && ps == json!({"wanted": wanted, "ready": wanted})
     });

@@ -16,9 +16,13 @@ use tracing::debug;
 pub const LEFT_ON_REQUEST: i32 = 75;
 /// The exit code of a master whose run another one leads.
 pub const DEPOSED: i32 = 76;
+/// The exit code of a process that was given something wrong, which another one would find as well (`EX_CONFIG`).
+pub const MISTAKE: i32 = 78;
 /// How much of a log a crash quotes.
 const QUOTED_BYTES: u64 = 4_096;
 const QUOTED_LINES: usize = 5;
+/// What the error that a process ends with begins with, in its log.
+const ERROR: &str = "error: ";
 
 /// A process and the thread that waits for its end.
 #[derive(Debug)]
@@ -109,6 +113,11 @@ pub(super) fn meaning(status: ExitStatus, log: Option<&Path>) -> Ended {
     match (status.code(), status.signal()) {
         (Some(0), _) => Ended::Finished,
         (Some(LEFT_ON_REQUEST), _) => Ended::Killed("it left on request".into()),
+        (Some(MISTAKE), _) => Ended::Mistaken(log.and_then(last_error).unwrap_or_else(|| {
+            format!(
+                "exit code {MISTAKE}: what it was given is wrong, and its log does not say what"
+            )
+        })),
         (Some(code), _) => crashed(format!("exit code {code}")),
         // Rust aborts when there is no memory; that is not the program's doing either.
         (None, Some(6)) if quoted().contains("memory allocation of") => {
@@ -154,6 +163,21 @@ fn name(signal: i32) -> String {
 
 /// The end of a log, on one line; empty if it cannot be read.
 fn last_lines(path: &Path) -> String {
+    let lines = tail(path);
+    lines[lines.len().saturating_sub(QUOTED_LINES)..].join(" | ")
+}
+
+/// The error that a log ends with, on one line: it may have several in the log. Without one, the last line.
+fn last_error(path: &Path) -> Option<String> {
+    let lines = tail(path);
+    let error = lines.iter().rposition(|line| line.starts_with(ERROR));
+    let from = error.unwrap_or(lines.len().checked_sub(1)?);
+    let text = lines[from..].join(" | ");
+    Some(text.strip_prefix(ERROR).unwrap_or(&text).to_string())
+}
+
+/// The last lines of a log that are not empty; none if it cannot be read.
+fn tail(path: &Path) -> Vec<String> {
     let read = || -> io::Result<Vec<u8>> {
         let mut file = File::open(path)?;
         let length = file.metadata()?.len();
@@ -164,8 +188,8 @@ fn last_lines(path: &Path) -> String {
     };
     let bytes = read().unwrap_or_default();
     let text = String::from_utf8_lossy(&bytes);
-    let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
-    lines[lines.len().saturating_sub(QUOTED_LINES)..].join(" | ")
+    let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+    lines.map(str::to_string).collect()
 }
 
 #[cfg(test)]
@@ -191,6 +215,19 @@ mod tests {
         check(11, "oh\n", Ended::Crashed("SIGSEGV: oh".into()));
         let log = "1\n2\n3\n\n4\n5\n  6\n";
         check(101 << 8, log, Ended::Crashed("exit code 101: 2 | 3 | 4 | 5 | 6".into()));
+    }
+
+    #[test]
+    fn a_mistake_is_told_in_the_words_of_its_process() {
+        let log =
+            "INFO begins\nerror: one\nINFO again\nerror: model net: it has\n  several passes\n";
+        check(78 << 8, log, Ended::Mistaken("model net: it has | several passes".into()));
+        check(78 << 8, "INFO begins\nno such file\n", Ended::Mistaken("no such file".into()));
+        let Ended::Mistaken(silent) = meaning(ExitStatus::from_raw(78 << 8), None) else {
+            panic!("it is a mistake without a log, too")
+        };
+        assert!(silent.starts_with("exit code 78: "), "{silent}");
+        check(1 << 8, "error: x\n", Ended::Crashed("exit code 1: error: x".into()));
     }
 
     #[test]

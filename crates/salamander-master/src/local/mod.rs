@@ -16,7 +16,7 @@ use salamander_core::elastic::{Ending, Order, SERVER_SLOTS, Seat};
 use salamander_proto::client::{self, PlatformClient, PlatformHandler, SessionOptions};
 use tracing::warn;
 
-pub use child::{DEPOSED, LEFT_ON_REQUEST};
+pub use child::{DEPOSED, LEFT_ON_REQUEST, MISTAKE};
 pub use parent::{Error as ParentError, die_with_parent};
 
 use supervisor::{Supervisor, SupervisorMessage};

@@ -198,6 +198,8 @@ impl Supervisor {
             }
             // The next one reads how the run ended, and tells.
             Ended::Finished => self.master_crashed("it ended without saying how".into()),
+            // Another master would find the same. One that comes after others has what they had.
+            Ended::Mistaken(reason) if self.masters == 1 => self.over(Ending::Failed(reason)),
             Ended::Crashed(reason) | Ended::Mistaken(reason) => self.master_crashed(reason),
         }
     }

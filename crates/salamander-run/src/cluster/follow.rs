@@ -71,6 +71,7 @@ impl JobEvents {
 
 #[cfg(test)]
 mod tests {
+    use salamander_core::status::State;
     use salamander_kube::milestones::Epoch;
 
     use super::*;
@@ -100,7 +101,7 @@ mod tests {
             ..Start::default()
         };
         let mut progress =
-            JobProgress { state: "running".into(), step: Some(7), ..JobProgress::default() };
+            JobProgress { state: Some(State::Running), step: Some(7), ..JobProgress::default() };
         progress.milestones.plan = Some(plan);
         let mut events = JobEvents::default();
         assert_eq!(told(&mut events, &progress), [("start", 7)]);

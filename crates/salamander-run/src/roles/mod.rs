@@ -17,6 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use salamander_core::layout::RunLayout;
+use salamander_master::local::{LEFT_ON_REQUEST, MISTAKE};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{SignalKind, signal};
@@ -71,9 +72,9 @@ impl Exit {
             Exit::Done => 0,
             Exit::Refused => 65,
             Exit::SystemFailed => 74,
-            Exit::Left => 75,
+            Exit::Left => LEFT_ON_REQUEST as u8,
             Exit::Locked => 77,
-            Exit::Mistaken => 78,
+            Exit::Mistaken => MISTAKE as u8,
             Exit::Code(code) => code,
         }
     }

@@ -42,7 +42,7 @@ impl<'a> TrialFolders<'a> {
         trial_layout(self.search, trial)
     }
 
-    /// Tries the first trial on one record: what every trial would stumble over is told before there is any. What may
+    /// Tries the first trial on two records: what every trial would stumble over is told before there is any. What may
     /// be the fault of its hyperparameters is not.
     pub(super) fn try_first(&self) -> Result<(), Error> {
         let search = self.kept.file.search(self.kept.seed);

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use burn::tensor::TensorData;
 use salamander_core::asynchronous::{Consistency, Numbering, Settings};
 use salamander_core::course::LeasePlan;
-use salamander_core::experiment::PsMode;
 use salamander_core::layout::COURSE;
 use salamander_ps::{Engine, EngineOptions, Mode, TableRows};
 
@@ -41,11 +40,7 @@ pub(crate) fn lease_plan<T: Trial>(setup: Setup) -> Result<LeasePlan, Error> {
     let settings = Settings {
         names: names.clone(),
         epochs,
-        consistency: match experiment.ps.mode {
-            PsMode::Async => Consistency::Async,
-            PsMode::Bounded => Consistency::Bounded(experiment.ps.staleness),
-            PsMode::Sync => Consistency::Bounded(0),
-        },
+        consistency: Consistency::of(&experiment.ps),
         servers: experiment.ps.servers.max(1),
         lease: LEASE_MS,
     };

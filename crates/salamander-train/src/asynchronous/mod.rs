@@ -11,10 +11,12 @@
 //! - `worker`: a worker's loop; `session`: the master; `servers`: the rows
 //! - `lease_plan`: what the master's process is told of the model; `folder`: a checkpoint's folder from the files of
 //!   servers
+//! - `refused`: models that cannot be trained so
 
 mod dense;
 mod folder;
 mod lease_plan;
+mod refused;
 mod servers;
 mod session;
 mod worker;
@@ -29,6 +31,7 @@ use crate::trial::{Pass, Trial};
 
 pub use dense::TABLE as DENSE_TABLE;
 pub(crate) use lease_plan::lease_plan;
+pub(crate) use refused::{check_running, only_pass};
 pub(crate) use worker::work;
 
 /// What follows from the experiment, the same in all processes.
@@ -43,16 +46,7 @@ pub(crate) struct PreparedTrial<T> {
 /// Checks the experiment, opens the data and builds the model. Callbacks are for the master's process alone.
 pub(crate) fn prepare<T: Trial>(setup: Setup) -> Result<(PreparedTrial<T>, Callbacks), Error> {
     let (prepared, course, callbacks) = Prepared::new::<T>(setup, Vec::new())?;
-    let [pass] = prepared.passes.as_slice() else {
-        let reason = "it has several passes, which meet in a step: use strategy allreduce";
-        return Err(Error::model::<T>(reason));
-    };
-    if !pass.groups.is_empty() {
-        let reason = "it has groups of parameters with their own rates or weight decay, and servers move all by one \
-                      formula: use strategy allreduce";
-        return Err(Error::model::<T>(reason));
-    }
-    let pass = pass.clone();
+    let pass = only_pass::<T>(&prepared.passes)?.clone();
     let (model, tables) = prepared.setup.fresh::<T>()?;
     Ok((PreparedTrial { prepared, course, model, tables, pass }, callbacks))
 }

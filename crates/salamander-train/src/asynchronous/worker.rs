@@ -6,9 +6,11 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use salamander_core::asynchronous::{LeaseAnswer, LeaseAsk, MapVersion, Process, Task, Work};
+use salamander_core::asynchronous::{
+    Consistency, LeaseAnswer, LeaseAsk, MapVersion, Process, Task, Work,
+};
 use salamander_core::elastic::Work as Doing;
-use salamander_core::experiment::{Ps, PsMode, Settings};
+use salamander_core::experiment::{Ps, Settings};
 use salamander_core::plan::MicroBatch;
 use salamander_core::report::{Brief, Measured};
 use salamander_net::Cancel;
@@ -18,7 +20,7 @@ use salamander_ps::client::{Ack, Sent};
 use super::dense::{BLOCK, Dense};
 use super::servers::{Gradients, Servers};
 use super::session::LeaseSession;
-use super::{PreparedTrial, prepare};
+use super::{PreparedTrial, check_running, prepare};
 use crate::Error;
 use crate::evaluate::{BatchRange, Over, evaluate_part};
 use crate::loader::{Loaded, Loader};
@@ -148,11 +150,11 @@ impl<T: Trial> BatchComputer<T> {
     /// Names to ask for. Where workers may not run far apart, a lease must leave some for the others.
     fn lease(&self) -> usize {
         let Settings { ps, workers, .. } = &*self.job.prepared.setup.experiment;
-        let names = match ps.mode {
-            PsMode::Async => NAMES,
-            PsMode::Bounded | PsMode::Sync => {
-                let window =
-                    (ps.staleness + 1).saturating_mul(self.job.course.plan().slices.into());
+        let names = match Consistency::of(ps).staleness() {
+            None => NAMES,
+            Some(staleness) => {
+                let slices = self.job.course.plan().slices;
+                let window = staleness.saturating_add(1).saturating_mul(slices.into());
                 (window / (2 * u64::from(workers.max))).clamp(1, NAMES)
             }
         };
@@ -255,7 +257,7 @@ impl<T: Trial> BatchComputer<T> {
         let PreparedTrial { model, pass, prepared, .. } = &self.job;
         let StepSum { mut gradient, tally, metrics, loss, running, .. } =
             compute(model, pass, &[loaded], prepared.arithmetic, staging)?;
-        self.check_running(running)?;
+        check_running::<T>(&params::running(model), running.means())?;
         let divisor = self.divisor(name);
         gradient.scale(divisor);
         let gradient_norm = gradient.clip(self.job.prepared.clip)?;
@@ -305,22 +307,6 @@ impl<T: Trial> BatchComputer<T> {
         let slices = plan.micro_batches(name.epoch, name.step, plan.aggregation);
         let records = slices.iter().map(|s| s.positions.end - s.positions.start).sum();
         self.job.course.divisor(records, plan.batches_in(name.step))
-    }
-
-    /// Values that layers keep besides their parameters would be lost here.
-    fn check_running(&self, running: crate::step::Running) -> Result<(), Error> {
-        let before = params::running(&self.job.model);
-        let mut after = running.means();
-        let moved = after.find(|(path, value)| {
-            let old = before.iter().find(|(other, _)| other == path);
-            old.is_none_or(|(_, old)| old.iter::<f32>().ne(value.iter::<f32>()))
-        });
-        moved.map_or(Ok(()), |(path, _)| {
-            Err(Error::model::<T>(format!(
-                "{path} moves besides the parameters (batch normalisation), which asynchronous \
-                 training does not keep: use strategy hybrid or allreduce"
-            )))
-        })
     }
 
     fn loader(&self, names: &[MicroBatch]) -> Result<Loader<BatchOf<T>>, Error> {
