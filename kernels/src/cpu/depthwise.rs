@@ -32,7 +32,8 @@ impl<'a> Depthwise<'a> {
             shape.size[axis] + before + after
         });
         let places = (0..kernel[0]).flat_map(|row| (0..kernel[1]).map(move |column| [row, column]));
-        let place = |[row, column]: [usize; 2]| row * dilation[0] * padded[1] + column * dilation[1];
+        let place =
+            |[row, column]: [usize; 2]| row * dilation[0] * padded[1] + column * dilation[1];
         Some(Self { shape, padded, taps: places.map(place).collect() })
     }
 
@@ -53,7 +54,9 @@ impl<'a> Depthwise<'a> {
                         #[inline(always)]
                         || add_up(sums, self.taps.iter().copied(), filter, read),
                     );
-                    for (out, line) in out.chunks_exact_mut(columns).zip(sums.chunks(self.padded[1])) {
+                    for (out, line) in
+                        out.chunks_exact_mut(columns).zip(sums.chunks(self.padded[1]))
+                    {
                         add_every(out, line, stride[1]);
                     }
                 }
@@ -75,7 +78,9 @@ impl<'a> Depthwise<'a> {
                     #[inline(always)]
                     || add_up(sums, self.taps.iter().map(|tap| margin - tap), filter, read),
                 );
-                for (target, line) in target.chunks_exact_mut(width).zip(sums.chunks(self.padded[1])) {
+                for (target, line) in
+                    target.chunks_exact_mut(width).zip(sums.chunks(self.padded[1]))
+                {
                     add_every(target, line, 1);
                 }
             }
@@ -87,7 +92,8 @@ impl<'a> Depthwise<'a> {
         let pixels = self.shape.pixels_out();
         let planes = sample.chunks_exact(self.plane_in()).zip(gradient.chunks_exact(pixels));
         self.with_planes(1, |input, spread, _| {
-            for ((plane, gradient), filter) in planes.zip(target.chunks_exact_mut(self.taps.len())) {
+            for ((plane, gradient), filter) in planes.zip(target.chunks_exact_mut(self.taps.len()))
+            {
                 self.pad(plane, input);
                 self.spread(gradient, spread);
                 // What goes beyond the last window is zero.
@@ -135,7 +141,8 @@ impl<'a> Depthwise<'a> {
     /// Lays gradients out where their windows begin in a padded plane; what is between them is zero.
     fn spread(&self, gradient: &[f32], spread: &mut [f32]) {
         let [_, columns] = self.shape.out();
-        let lines = spread[self.margin()..].chunks_mut(self.padded[1]).step_by(self.shape.stride[0]);
+        let lines =
+            spread[self.margin()..].chunks_mut(self.padded[1]).step_by(self.shape.stride[0]);
         for (line, values) in lines.zip(gradient.chunks_exact(columns)) {
             if self.shape.stride[1] == 1 {
                 line[..columns].copy_from_slice(values);
@@ -164,7 +171,12 @@ impl<'a> Depthwise<'a> {
 
 /// The sums over all taps at each place of a run.
 #[inline(always)]
-fn add_up(sums: &mut [f32], taps: impl Iterator<Item = usize> + Clone, filter: &[f32], read: &[f32]) {
+fn add_up(
+    sums: &mut [f32],
+    taps: impl Iterator<Item = usize> + Clone,
+    filter: &[f32],
+    read: &[f32],
+) {
     for (at, sums) in sums.chunks_exact_mut(LANES).enumerate() {
         let mut lanes = [0f32; LANES];
         for (tap, weight) in taps.clone().zip(filter) {
