@@ -93,8 +93,8 @@ pub fn run(program: &Path, folder: &Path, fire: &Fire) -> Result<Story, String> 
     }
 }
 
-/// A run that is over has the checkpoints that count, and nothing that killed writers left. Servers that wait for nobody
-/// begin with rows that they keep beside them.
+/// A run that is over has the checkpoints that count, and nothing that killed writers left. Servers that wait for
+/// nobody begin with rows that they keep beside them.
 fn leaves_nothing(fire: &Fire, summary: &Value) -> Result<(), String> {
     let run = summary["dir"].as_str().filter(|_| !fire.asynchronous);
     match run.map(|run| left_behind(Path::new(run))).unwrap_or_default().as_slice() {

@@ -138,15 +138,15 @@ impl Drop for SetAtTheEnd<'_> {
 }
 
 #[derive(Debug, PartialEq)]
-struct Comparison {
+struct ServedScores {
     records: u64,
     largest: f64,
 }
 
 /// Compares the scores of every record.
-fn compare(answers: &Path, predictions: &Path, tolerance: f64) -> Result<Comparison> {
+fn compare(answers: &Path, predictions: &Path, tolerance: f64) -> Result<ServedScores> {
     let (mut answers, mut predictions) = (lines(answers)?, lines(predictions)?);
-    let mut compared = Comparison { records: 0, largest: 0.0 };
+    let mut compared = ServedScores { records: 0, largest: 0.0 };
     loop {
         let record = compared.records;
         let (answer, prediction) = match (answers.next(), predictions.next()) {

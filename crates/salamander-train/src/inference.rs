@@ -14,8 +14,8 @@ use crate::example::{Assets, DecodeError, Example, ExampleContext, InputSpec};
 use crate::gradients::host;
 use crate::trial::{Output, Trial};
 
-/// Whether linear layers compute in eight bits on this thread from now on: smaller numbers, a little less exact. Measure
-/// both: `salamander evaluate --int8` tells what it costs.
+/// Whether linear layers compute in eight bits on this thread from now on: smaller numbers, a little less exact.
+/// Measure both: `salamander evaluate --int8` tells what it costs.
 pub fn use_int8(on: bool) {
     salamander_kernels::ops::use_int8(on);
 }

@@ -103,8 +103,8 @@ pub trait Model: Send + Sync {
     fn exports(&self) -> &'static [&'static str];
     /// The hyperparameters in force for an experiment, with which the model can be built.
     fn hparams_in_force(&self, experiment: &Experiment) -> Result<Value, Error>;
-    /// Tries it on two records, on the host: decoding, building, forward, loss and metrics. What is wrong is told before
-    /// a run is made. Indexes of data files are kept in `folder`.
+    /// Tries it on two records, on the host: decoding, building, forward, loss and metrics. What is wrong is told
+    /// before a run is made. Indexes of data files are kept in `folder`.
     fn preflight(
         &self,
         experiment: &Experiment,

@@ -6,6 +6,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use salamander_core::layout::MANIFEST;
 use salamander_files::{Durability, PendingFolder};
 use salamander_hub::store::models::{ModelRow, ModelVersion};
 use salamander_hub::store::page::ListQuery;
@@ -121,7 +122,7 @@ fn learned(run: &RunLayout) -> Result<String> {
     let place = run.checkpoints();
     let entries = fs::read_dir(&place).with_context(|| place.display().to_string())?;
     let mut manifests: Vec<PathBuf> =
-        entries.flatten().map(|entry| entry.path().join("manifest.json")).collect();
+        entries.flatten().map(|entry| entry.path().join(MANIFEST)).collect();
     manifests.retain(|path| path.is_file());
     manifests.sort();
     if manifests.is_empty() {

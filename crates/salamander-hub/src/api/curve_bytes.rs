@@ -1,8 +1,8 @@
 //! Curves in bytes, for who draws thousands of them: numbers that need not be read out of text.
 //!
-//! Four bytes of a length and four zeros; so many bytes of JSON, filled with spaces to a multiple of eight: for each run its
-//! curves with `metric`, `points`, `reduced` and `count`; then of each curve `count` steps and `count` values, all of
-//! them doubles, the least byte first. NaN is where there was no number.
+//! Four bytes of a length and four zeros; so many bytes of JSON, filled with spaces to a multiple of eight: for each
+//! run its curves with `metric`, `points`, `reduced` and `count`; then of each curve `count` steps and `count` values,
+//! all of them doubles, the least byte first. NaN is where there was no number.
 
 use axum::extract::State;
 use axum::http::{HeaderMap, header};

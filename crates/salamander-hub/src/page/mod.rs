@@ -8,7 +8,8 @@
 //! - `view_*.js`: one file for each view; `run_*.js`: the parts of a run; `actions.js`, `dialog.js`: what is asked
 //!   first
 //! - `table.js`, `chart.js`, `curves.js`, `plot_*.js`, `canvas.js`: what views are made of
-//! - `curve.js`, `raster.js`, `filter.js`, `format.js`, `diff.js`, `trials.js`, `run_events.js`: pure, tried without a browser
+//! - `curve.js`, `raster.js`, `filter.js`, `format.js`, `diff.js`, `trials.js`, `run_events.js`: pure, tried
+//!   without a browser
 
 use axum::extract::{Path, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};

@@ -1,6 +1,6 @@
-//! How many parameter servers may be evicted at once. One that is evicted stays until a checkpoint has its rows; several
-//! at once would leave more to do within the time that their pods are given, and what is not done by then is done again
-//! from the checkpoint before.
+//! How many parameter servers may be evicted at once. One that is evicted stays until a checkpoint has its rows;
+//! several at once would leave more to do within the time that their pods are given, and what is not done by then
+//! is done again from the checkpoint before.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use serde_json::{Value, json};
