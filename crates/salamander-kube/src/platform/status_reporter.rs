@@ -238,7 +238,7 @@ mod tests {
     fn a_checkpoint_that_was_kept_after_the_last_question_is_shown_at_the_end() {
         let mut reporter = StatusReporter::new(Duration::from_secs(1_000));
         let checkpoint = Some("step-17".to_string());
-        reporter.take(JobProgress { checkpoint, ..progress("running", 17) });
+        reporter.take(JobProgress { checkpoint, ..progress(State::Running, 17) });
         reporter.over(&Ending::Completed, Some("step-20".to_string()));
         let last = reporter.due(PodFacts::default()).expect("due");
         assert_eq!(last.checkpoint.as_deref(), Some("step-20"));
