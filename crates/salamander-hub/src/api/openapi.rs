@@ -351,7 +351,8 @@ mod tests {
     fn every_schema_that_is_named_is_there() {
         let document = document();
         for route in ROUTES {
-            for name in route.body.iter().chain([&route.answer]) {
+            let names = route.body.iter().chain([&route.answer]).filter(|name| **name != BYTES);
+            for name in names {
                 assert!(document["components"]["schemas"][name].is_object(), "{name}");
             }
         }
