@@ -1,7 +1,7 @@
 //! `salamander serve-check`: whether a model that is served says what it predicts.
 
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, ErrorKind};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -10,7 +10,7 @@ use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
-use salamander_core::experiment::CsvSettings;
+use salamander_core::experiment::Experiment;
 use salamander_core::words::count;
 use salamander_run::Program;
 use salamander_run::infer::{ClientOptions, DataToAsk, Inference};
@@ -41,7 +41,7 @@ pub(crate) struct Args {
     /// The folder to write: answers.jsonl, and predictions.jsonl as `predict` writes them
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
-    /// How far a score may be from the one that is predicted, as a share of it
+    /// How far a score may be from the one that is predicted, as a share of it, or of one where it is smaller
     #[arg(long, value_name = "SHARE", default_value_t = 1e-4)]
     tolerance: f64,
     /// Print one JSON object on standard output
@@ -59,8 +59,18 @@ pub(crate) fn run(args: &Args, program: &Program) -> Result<ExitCode> {
         bail!("{skipped} could not be decoded: a server refuses these");
     }
     // Its weights are read once more by the server, as they are wherever it is served.
+    let experiment = model.experiment().clone();
     drop(model);
-    serve(args, program, &answers)?;
+    // What an earlier model has answered is nothing to go on with.
+    for old in [answers.clone(), args.out.join(format!("{ANSWERS}.partial"))] {
+        match fs::remove_file(&old) {
+            Err(error) if error.kind() != ErrorKind::NotFound => {
+                return Err(error).with_context(|| old.display().to_string());
+            }
+            _ => {}
+        }
+    }
+    serve(args, program, &experiment, &answers)?;
     let found = compare(&answers, &predictions, args.tolerance)?;
     if args.json {
         let object = json!({"records": found.records, "largest_difference": found.largest});
@@ -73,7 +83,7 @@ pub(crate) fn run(args: &Args, program: &Program) -> Result<ExitCode> {
 }
 
 /// Serves the model on a free port until it was asked about every record.
-fn serve(args: &Args, program: &Program, answers: &Path) -> Result<()> {
+fn serve(args: &Args, program: &Program, experiment: &Experiment, answers: &Path) -> Result<()> {
     let (folder, checkpoint) = args.trained.place()?;
     let from = ServedFrom::Folder { folder, checkpoint };
     let service = Service {
@@ -96,7 +106,7 @@ fn serve(args: &Args, program: &Program, answers: &Path) -> Result<()> {
         let asking = scope.spawn(move || {
             let _over = SetAtTheEnd(over);
             match listening.recv() {
-                Ok(address) => ask(args, address, answers),
+                Ok(address) => ask(args, experiment, address, answers),
                 // It does not listen; why not is the server's to say.
                 Err(_) => Ok(()),
             }
@@ -114,7 +124,7 @@ fn serve(args: &Args, program: &Program, answers: &Path) -> Result<()> {
     })
 }
 
-fn ask(args: &Args, address: SocketAddr, answers: &Path) -> Result<()> {
+fn ask(args: &Args, experiment: &Experiment, address: SocketAddr, answers: &Path) -> Result<()> {
     let inference = Inference {
         url: format!("http://{address}"),
         model: NAME.to_string(),
@@ -123,7 +133,7 @@ fn ask(args: &Args, address: SocketAddr, answers: &Path) -> Result<()> {
         connections: CONNECTIONS,
         patience: PATIENCE,
     };
-    let asked = DataToAsk { data: &args.data, format: None, csv: CsvSettings::default() };
+    let asked = DataToAsk::like(&args.data, experiment)?;
     inference.files(&asked, answers, &mut |_, _| {})?;
     Ok(())
 }

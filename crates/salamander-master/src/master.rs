@@ -58,7 +58,7 @@ impl Master {
         let run = RunState::open(past.history.clone(), wanted);
         let set = |wanted: usize| ProcessSet::new(wanted as u32, config.max_restarts);
         let (workers, servers) = (set(run.wanted().workers), set(run.wanted().servers));
-        let cluster = Cluster {
+        let mut cluster = Cluster {
             term: run.term(),
             workers: ConnectedWorkers::default(),
             processes: Processes::new(
@@ -83,6 +83,10 @@ impl Master {
                 Box::new(move || handle.is_open())
             },
         };
+        // A run with a checkpoint has worked: what one process lacks now, another one may have.
+        if !config.resume && past.history.checkpoint.is_some() {
+            cluster.processes.progressed();
+        }
         let mode = match config.mode {
             ModePlan::Members => {
                 let pace = Pace::new(config.hang.as_millis() as Millis);

@@ -41,10 +41,12 @@ pub(crate) fn preflight<T: Trial>(
     if data.training.0.is_empty() {
         return Err(Error::Invalid("data.training: name the files to train on".to_string()));
     }
-    let training = First::open("data.training", &data.training.0, experiment, folder)?;
+    let batch = experiment.global_batch;
+    let slice = batch.div_ceil(u64::from(experiment.slices()));
+    let training = First::open("data.training", &data.training.0, experiment, slice, folder)?;
     let validation = match data.validation.0.as_slice() {
         [] => None,
-        paths => Some(First::open("data.validation", paths, experiment, folder)?),
+        paths => Some(First::open("data.validation", paths, experiment, batch, folder)?),
     };
     let assets = Assets::load(T::Example::ASSETS, files.clone())?;
     let tried = Tried::<T>::build(experiment, &assets)?;
@@ -63,6 +65,8 @@ struct First {
     what: &'static str,
     dataset: Arc<Dataset>,
     on_bad_record: OnBadRecord,
+    /// How many records are in one batch at most: examples of different sizes may not fit into one.
+    most: u64,
 }
 
 impl First {
@@ -70,6 +74,7 @@ impl First {
         what: &'static str,
         paths: &[String],
         experiment: &Experiment,
+        most: u64,
         folder: Option<&Path>,
     ) -> Result<Self, Error> {
         let data = &experiment.data;
@@ -82,7 +87,7 @@ impl First {
         let csv = data.csv.clone();
         let options = OpenOptions { cache_folder, csv, ..OpenOptions::default() };
         let dataset = Arc::new(Dataset::new(Arc::from(open_indexed(&first, format, &options)?))?);
-        Ok(Self { what, dataset, on_bad_record: data.on_bad_record })
+        Ok(Self { what, dataset, on_bad_record: data.on_bad_record, most })
     }
 
     /// A batch of the first two records; of the first few where bad ones are skipped. Nothing where the file is empty.
@@ -105,7 +110,8 @@ impl First {
         if records == 0 {
             return Ok(None);
         }
-        let count = if self.on_bad_record == OnBadRecord::Skip { LOOK_AT } else { TRIED };
+        let count =
+            if self.on_bad_record == OnBadRecord::Skip { LOOK_AT } else { TRIED.min(self.most) };
         match read(count, self.on_bad_record)?.batch {
             Some(batch) => Ok(Some(batch)),
             None => {

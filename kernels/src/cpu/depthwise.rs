@@ -68,7 +68,7 @@ impl<'a> Depthwise<'a> {
     pub(super) fn input_gradient(&self, gradient: &[f32], weight: &[f32], target: &mut [f32]) {
         let ([height, width], pixels) = (self.shape.size, self.shape.pixels_out());
         let ([above, left], margin) = (self.shape.padding.map(|(before, _)| before), self.margin());
-        let run = (height - 1) * self.padded[1] + width;
+        let run = height.saturating_sub(1) * self.padded[1] + width;
         let planes = gradient.chunks_exact(pixels).zip(target.chunks_exact_mut(self.plane_in()));
         self.with_planes(run, |_, spread, sums| {
             for ((gradient, target), filter) in planes.zip(weight.chunks_exact(self.taps.len())) {

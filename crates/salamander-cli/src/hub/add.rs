@@ -43,35 +43,65 @@ pub(crate) struct Args {
     /// A name for this version such as champion, which another one may have had
     #[arg(long, value_name = "NAME")]
     alias: Option<String>,
-    #[command(flatten)]
-    folder: RunsFolder,
+    /// The folder that runs live in [default: that of `model --runs`]
+    #[arg(long, value_name = "DIR")]
+    runs: Option<PathBuf>,
     /// Print one JSON object instead
     #[arg(long)]
     json: bool,
 }
 
 /// Brings the run to the hub's folder and registers it. Whoever asks again gets the version that there is.
-pub(super) fn run(args: &Args, hub: Option<&String>) -> Result<()> {
-    let layout = RunLayout::new(find(&args.run, &args.folder.runs)?);
-    let folder = bring(&layout, &args.folder.runs)?;
-    let connected = connect(&HubArgs { hub: hub.cloned(), folder: args.folder.clone() })?;
-    let client = &connected.client;
-    let run = seen(client, &folder)?;
+pub(super) fn run(args: &Args, hub: &HubArgs) -> Result<()> {
+    let runs = args.runs.as_ref().unwrap_or(&hub.folder.runs).clone();
+    let folder = bring(&RunLayout::new(find(&args.run, &runs)?), &runs)?;
+    let hub = HubArgs { hub: hub.hub.clone(), folder: RunsFolder { runs } };
+    let version = asked(args, &hub, &folder)?;
+    if args.json {
+        outln!("{version}")?;
+        return Ok(());
+    }
+    let (name, number) = (&args.model, &version["version"]);
+    let (checkpoint, run) = (text(&version["checkpoint"]), text(&version["run"]));
+    outln!("model {name}@{number} is {checkpoint} of trial {run}, in {folder}")?;
+    Ok(())
+}
+
+/// The version as a hub has it. One within another command may end in between: then another one is asked, and finds what
+/// there is.
+fn asked(args: &Args, hub: &HubArgs, folder: &str) -> Result<Value> {
+    let begun = Instant::now();
+    loop {
+        let connected = connect(hub)?;
+        match ask(&connected.client, args, folder) {
+            Err(error)
+                if hub.hub.is_none()
+                    && connected.own.is_none()
+                    && matches!(error.downcast_ref(), Some(salamander_hub::Error::Remote(_)))
+                    && begun.elapsed() < PATIENCE =>
+            {
+                sleep(LOOK);
+            }
+            done => return done,
+        }
+    }
+}
+
+fn ask(client: &HubClient, args: &Args, folder: &str) -> Result<Value> {
+    let run = seen(client, folder)?;
     let checkpoint = which(client, run, &args.checkpoint)?;
     let version = registered(client, &args.model, run, &checkpoint)?;
     if let Some(alias) = &args.alias {
         let body = json!({"alias": alias, "version": version.version});
         let _: ModelRow = client.post(&format!("api/v1/models/{}/aliases", args.model), &body)?;
     }
-    let (name, number) = (&args.model, version.version);
-    if args.json {
-        let mut object = json!(client.model_version(&format!("{name}@{number}"))?);
-        object["model"] = json!(name);
-        outln!("{object}")?;
-        return Ok(());
-    }
-    outln!("model {name}@{number} is {checkpoint} of trial {run}, in {folder}")?;
-    Ok(())
+    let mut object = json!(client.model_version(&format!("{}@{}", args.model, version.version))?);
+    object["model"] = json!(args.model);
+    Ok(object)
+}
+
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
 }
 
 /// The name of the run's folder below the hub's runs: there already, or copied, complete or not at all. It is named
@@ -80,8 +110,11 @@ fn bring(run: &RunLayout, runs: &Path) -> Result<String> {
     fs::create_dir_all(runs).with_context(|| runs.display().to_string())?;
     let whole = |path: &Path| fs::canonicalize(path).with_context(|| path.display().to_string());
     let (from, runs) = (whole(run.folder())?, whole(runs)?);
-    if from.parent() == Some(&runs) {
-        return Ok(RunLayout::new(&from).id());
+    let inside = from.strip_prefix(&runs).ok().and_then(Path::to_str);
+    if let Some(inside) = inside
+        && matches!(inside.split('/').collect::<Vec<_>>()[..], [_] | [_, "trials", _])
+    {
+        return Ok(inside.to_string());
     }
     let name = format!("{}-{}", name_of(&from), &learned(run)?[..DIGITS]);
     let to = runs.join(&name);

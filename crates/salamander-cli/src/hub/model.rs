@@ -99,7 +99,7 @@ pub(crate) enum Command {
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     if let Command::Add(run) = &args.command {
         // Before there is a hub: one within this command looks at the folders once.
-        add::run(run, args.hub.hub.as_ref())?;
+        add::run(run, &args.hub)?;
         return Ok(ExitCode::SUCCESS);
     }
     let connected = args.hub.connect()?;

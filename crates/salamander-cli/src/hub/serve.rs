@@ -248,8 +248,9 @@ fn token(place: &StorePlaceArgs, user: &str, role: &str, days: Option<u32>) -> R
     let expires = days.map(|days| now() + i64::from(days) * 86_400_000);
     let token = store.new_token(user, now(), expires)?;
     let done = json!({"do": "make_token", "name": user, "role": role, "expires": expires});
-    store.note_done("", now(), &done)?;
+    // Shown first: it is valid, and nobody could see it later.
     outln!("{token}")?;
+    store.note_done("", now(), &done)?;
     Ok(ExitCode::SUCCESS)
 }
 

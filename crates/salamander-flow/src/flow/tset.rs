@@ -186,10 +186,13 @@ impl TSet {
         let place = format!("{}/", folder.display());
         std::fs::create_dir(folder).map_err(Error::io(folder))?;
         let cx = self.cx.clone();
+        let schema = self.frame.schema().as_arrow().clone();
         let frame = cx.runtime.block_on(async {
             let options = DataFrameWriteOptions::new();
             self.frame.write_parquet(&place, options, None).await?;
-            cx.session.read_parquet(&place, ParquetReadOptions::default()).await
+            // Of no rows there is no file, which could say what its columns are.
+            let options = ParquetReadOptions::default().schema(&schema);
+            cx.session.read_parquet(&place, options).await
         })?;
         Ok(cx.tset(frame))
     }

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use salamander_core::experiment::CsvSettings;
+use salamander_core::experiment::{CsvSettings, Experiment};
 use salamander_data::{Dataset, Format, JsonRecord, OpenOptions, Row, open_indexed};
 use salamander_net::Backoff;
 pub use salamander_serve::ClientOptions;
@@ -24,6 +24,7 @@ use salamander_serve::{Client, ClientError, Question};
 use serde_json::Value as Json;
 
 use crate::Error;
+use crate::trained::DataFiles;
 use spool::Spool;
 
 /// Which server is asked about what.
@@ -52,6 +53,19 @@ pub struct DataToAsk<'a> {
     pub format: Option<Format>,
     /// How CSV files are written down.
     pub csv: CsvSettings,
+}
+
+impl<'a> DataToAsk<'a> {
+    /// Read as an experiment reads its own, and as `predict` reads what it is given.
+    ///
+    /// # Errors
+    /// If there is no such format as the experiment names.
+    pub fn like(data: &'a [String], experiment: &Experiment) -> Result<Self, Error> {
+        let format = DataFiles::given(data, experiment).format;
+        let format = format.as_deref().map(str::parse::<Format>).transpose();
+        let format = format.map_err(|error| Error::Invalid(format!("data.format: {error}")))?;
+        Ok(Self { data, format, csv: experiment.data.csv.clone() })
+    }
 }
 
 impl Inference {

@@ -334,8 +334,10 @@ impl<T: Trial> BatchComputer<T> {
         let found = self.pull().and_then(|()| {
             let part = BatchRange { dataset: &dataset, over, batches };
             let assets = &self.job.prepared.assets;
-            let part = evaluate_part(&self.job.model, assets, part, &mut || Ok(()))?;
-            self.job.tables.check().map(|()| part)
+            let part = evaluate_part(&self.job.model, assets, part, &mut || Ok(()));
+            // Rows that cannot be had are no fault of the model, whatever it makes of that.
+            self.job.tables.check()?;
+            part
         });
         match found {
             Ok(part) => session.ask(&LeaseAsk::Validated { task, fence, part }).map(drop),

@@ -33,8 +33,10 @@ impl<T: Trial> Trainer<T> {
         let own = evaluate_share(model, assets, part, share, &mut || {
             callbacks.tell(|callback| callback.validation_batch());
             Ok(())
-        })?;
+        });
+        // Rows that cannot be had are no fault of the model, whatever it makes of that.
         self.state.tables.check()?;
+        let own = own?;
         let members: Vec<Vec<EvaluationPart>> = self.meet("validation", &own)?;
         // In the order of batches, whoever went over them: schedules and the best checkpoint depend on the last digit.
         let fold = TreeFold::of(&leaves, self.place.size)?;
