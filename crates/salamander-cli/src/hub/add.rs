@@ -67,8 +67,8 @@ pub(super) fn run(args: &Args, hub: &HubArgs) -> Result<()> {
     Ok(())
 }
 
-/// The version as a hub has it. One within another command may end in between: then another one is asked, and finds what
-/// there is.
+/// The version as a hub has it. One within another command may end in between: then another one is asked, and finds
+/// what there is.
 fn asked(args: &Args, hub: &HubArgs, folder: &str) -> Result<Value> {
     let begun = Instant::now();
     loop {
