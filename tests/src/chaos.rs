@@ -36,7 +36,7 @@ pub struct Fire {
     pub faults: usize,
     /// How many of these hit an exchange at least: more is done until they have, at most twice as much.
     pub in_exchange: usize,
-    /// How long a micro-batch takes, times [`SLOWER`], until everything was done to the run; nothing after that.
+    /// How long a micro-batch takes, times `SLOWER`, until everything was done to the run; nothing after that.
     pub delay_ms: u64,
     /// How gradients travel.
     pub transport: &'static str,
