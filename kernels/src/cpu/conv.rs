@@ -54,24 +54,25 @@ pub fn forward(
     if let (None, Some(gathered)) = (&direct, Gathered::new(shape)) {
         return forward_gathered(&gathered, shape, input, weight, Epilogue { bias, relu });
     }
-    let depthwise = Depthwise::new(shape);
+    let depthwise = Depthwise::new(shape, weight);
     let (output, _) = in_pieces(shape.batch * len, len, shape.batch, |at, out| {
         let sample = &input[at * shape.sample_in()..][..shape.sample_in()];
         if let Some(direct) = &direct {
             return direct.run(sample, relu, out);
         }
         let out = out.zeroed();
-        for (plane, bias) in out.chunks_mut(pixels).zip(bias.into_iter().flatten()) {
-            plane.fill(*bias);
-        }
-        match &depthwise {
-            Some(depthwise) => depthwise.forward(sample, weight, out),
-            None => with_scratch(columns_len(shape), |scratch| {
+        if let Some(depthwise) = &depthwise {
+            depthwise.forward(sample, bias, out);
+        } else {
+            for (plane, bias) in out.chunks_mut(pixels).zip(bias.into_iter().flatten()) {
+                plane.fill(*bias);
+            }
+            with_scratch(columns_len(shape), |scratch| {
                 for group in ChannelGroup::all(shape) {
                     let columns = group.columns(sample, scratch);
                     product(mode, group.output_mut(out), group.filters(weight), columns);
                 }
-            }),
+            });
         }
         if relu {
             relu_piece(out);
@@ -121,13 +122,22 @@ pub fn backward(
     check(shape, saved.input, saved.weight);
     let output_len = shape.batch * shape.sample_out();
     assert_eq!(gradient.len(), output_len, "the gradient does not have the output's size");
-    let samples = samples_per_piece(shape);
     let direct = Direct {
         input: InputGradient::new(shape, saved.weight).filter(|_| wanted.input),
         weight: WeightGradient::new(shape).filter(|_| wanted.weight),
-        depthwise: Depthwise::new(shape),
+        depthwise: Depthwise::new(shape, saved.weight),
         gathered: Gathered::new(shape),
     };
+    let together = direct.gathered.as_ref().map_or(1, |gathered| gathered.samples);
+    let samples = samples_per_piece(shape).max(together);
+    let by_filters = direct
+        .gathered
+        .as_ref()
+        .filter(|gathered| wanted.weight && direct.weight.is_none() && gathered.has_many_weights());
+    let by_filters =
+        by_filters.map(|gathered| gathered.weights(saved.input, gradient, saved.relu_output));
+    let all = wanted;
+    let wanted = WantedGradients { weight: wanted.weight && by_filters.is_none(), ..wanted };
     let len = if wanted.input { shape.batch * shape.sample_in() } else { 0 };
     let count = shape.batch.div_ceil(samples);
     let (input, parts) = in_pieces(len, samples * shape.sample_in(), count, |piece, input| {
@@ -141,16 +151,20 @@ pub fn backward(
         add(&mut sum.bias, &part.bias);
         sum
     });
-    let PartialSums { weight, bias, .. } =
+    let PartialSums { mut weight, bias, .. } =
         sum.unwrap_or_else(|| PartialSums::new(shape, saved, wanted, &direct));
-    let weight = match &direct.weight {
-        Some(direct) => direct.finish(&weight),
-        None => weight,
+    let weight = match (&direct.weight, by_filters) {
+        (Some(direct), _) => direct.finish(&weight),
+        (None, Some(weight)) => weight,
+        (None, None) => match &direct.depthwise {
+            Some(depthwise) if wanted.weight => depthwise.finish(&mut weight),
+            _ => weight,
+        },
     };
     ConvGradients {
-        input: wanted.input.then_some(input),
-        weight: wanted.weight.then_some(weight),
-        bias: wanted.bias.then_some(bias),
+        input: all.input.then_some(input),
+        weight: all.weight.then_some(weight),
+        bias: all.bias.then_some(bias),
     }
 }
 
@@ -158,7 +172,7 @@ pub fn backward(
 struct Direct<'a> {
     input: Option<InputGradient>,
     weight: Option<WeightGradient>,
-    depthwise: Option<Depthwise<'a>>,
+    depthwise: Option<Depthwise>,
     /// For what the direct kernel does not compute.
     gathered: Option<Gathered<'a>>,
 }
@@ -180,7 +194,10 @@ impl<'a> PartialSums<'a> {
         direct: &'a Direct<'a>,
     ) -> Self {
         let len = |wanted: bool, len: usize| if wanted { len } else { 0 };
-        let own_order = || vec![0.0; len(wanted.weight, shape.weights())];
+        let own_order = || match &direct.depthwise {
+            Some(depthwise) if wanted.weight => depthwise.gradient_sums(),
+            _ => vec![0.0; len(wanted.weight, shape.weights())],
+        };
         Self {
             shape,
             saved,
@@ -255,10 +272,10 @@ impl<'a> PartialSums<'a> {
         self.add_bias(gradient);
         if let Some(depthwise) = &self.direct.depthwise {
             if !self.weight.is_empty() && self.direct.weight.is_none() {
-                depthwise.weight_gradient(sample, gradient, &mut self.weight);
+                depthwise.add_weight_gradient(sample, gradient, &mut self.weight);
             }
             if let (Some(target), None) = (target, &self.direct.input) {
-                depthwise.input_gradient(gradient, self.saved.weight, target.zeroed());
+                depthwise.input_gradient(gradient, target.zeroed());
             }
             return;
         }

@@ -1,215 +1,290 @@
 //! Depthwise convolution: each channel by a filter of its own (MobileNet, <https://arxiv.org/abs/1704.04861>).
 //!
-//! Matrix products would have one row here. Instead a plane is laid out with its padding, so that each tap reads all of
-//! it from one place on, whatever its width: the whole plane is a single line, and full vectors of it are added up in
-//! registers, also where planes are smaller than a vector. What falls between the lines is not used.
+//! Matrix products would have one row here, and planes are often smaller than a vector. So sixteen channels are laid
+//! side by side, and a sum is over the taps of a pixel that are inside: without padding, for planes, strides and
+//! filters of every size.
 
 use super::buffer::with_scratch;
+use super::interleaved::{LANES, Lanes, as_lanes, interleave, separate};
 use super::rows::wide;
-use super::shape::ConvShape;
+use super::shape::{ConvShape, Window};
 
-/// Values that are added up side by side.
-const LANES: usize = 32;
-
-/// A convolution of one sample, channel by channel.
-pub(super) struct Depthwise<'a> {
-    shape: &'a ConvShape,
-    /// The height and the width of a plane with its padding.
-    padded: [usize; 2],
-    /// Where each tap reads in a padded plane, from where the window begins.
-    taps: Vec<usize>,
+/// A convolution channel by channel.
+pub(super) struct Depthwise {
+    channels: usize,
+    /// Taps of a filter in a row, and all of them.
+    taps: [usize; 2],
+    /// For every group of channels and every tap, the weights of the group.
+    weights: Vec<Lanes>,
+    /// What each pixel of the output reads.
+    windows: Meetings,
+    /// What each pixel of the input is read by.
+    readers: Meetings,
 }
 
-impl<'a> Depthwise<'a> {
+/// What the places of a plane meet in a plane on the other side.
+struct Meetings {
+    rows: Vec<Meets>,
+    columns: Vec<Meets>,
+    /// For each column, how far the next one's places are if [`RUN`] columns from it on meet the same taps, each as far
+    /// from the one before.
+    steps: Vec<Option<usize>>,
+    /// Width of the other plane.
+    width: usize,
+}
+
+/// For one place of an axis: taps, and the places on the other side that they meet.
+type Meets = Vec<(usize, usize)>;
+
+/// Columns that are computed together.
+const RUN: usize = 4;
+
+impl Depthwise {
     /// Nothing unless each channel has a filter of its own, and only one.
-    pub(super) fn new(shape: &'a ConvShape) -> Option<Self> {
-        let ConvShape { channels_in, channels_out, groups, kernel, dilation, .. } = *shape;
-        if groups == 1 || channels_in != groups || channels_out != groups {
+    pub(super) fn new(shape: &ConvShape, weight: &[f32]) -> Option<Self> {
+        let ConvShape { channels_in, channels_out, groups, .. } = *shape;
+        let empty = shape.sample_in() == 0 || shape.sample_out() == 0;
+        if groups == 1 || channels_in != groups || channels_out != groups || empty {
             return None;
         }
-        let padded = [0, 1].map(|axis| {
-            let (before, after) = shape.padding[axis];
-            shape.size[axis] + before + after
-        });
-        let places = (0..kernel[0]).flat_map(|row| (0..kernel[1]).map(move |column| [row, column]));
-        let place =
-            |[row, column]: [usize; 2]| row * dilation[0] * padded[1] + column * dilation[1];
-        Some(Self { shape, padded, taps: places.map(place).collect() })
+        let taps = shape.taps();
+        let mut weights = vec![[0.0; LANES]; groups.div_ceil(LANES) * taps];
+        for (filters, to) in weight.chunks(LANES * taps).zip(weights.chunks_exact_mut(taps)) {
+            interleave(filters, taps, to);
+        }
+        let [rows, columns] = [0, 1].map(|axis| windows(shape, axis));
+        let readers = Meetings::new(
+            reversed(&rows, shape.size[0]),
+            reversed(&columns, shape.size[1]),
+            shape.out()[1],
+        );
+        let windows = Meetings::new(rows, columns, shape.size[1]);
+        let taps = [shape.kernel[1], taps];
+        Some(Self { channels: groups, taps, weights, windows, readers })
     }
 
-    /// Adds the convolution of a sample to `out`.
-    pub(super) fn forward(&self, sample: &[f32], weight: &[f32], out: &mut [f32]) {
-        let [rows, columns] = self.shape.out();
-        let stride = self.shape.stride;
-        // Windows that lie below each other are one run; those of every second row are not.
-        let (runs, rows_of_run) = if stride[0] == 1 { (1, rows) } else { (rows, 1) };
-        let run = (rows_of_run - 1) * self.padded[1] + (columns - 1) * stride[1] + 1;
-        let planes = sample.chunks_exact(self.plane_in()).zip(out.chunks_exact_mut(rows * columns));
-        self.with_planes(run, |input, _, sums| {
-            for ((plane, out), filter) in planes.zip(weight.chunks_exact(self.taps.len())) {
-                self.pad(plane, input);
-                for (at, out) in (0..runs).zip(out.chunks_exact_mut(rows_of_run * columns)) {
-                    let read = &input[at * stride[0] * self.padded[1]..];
-                    wide(
-                        #[inline(always)]
-                        || add_up(sums, self.taps.iter().copied(), filter, read),
-                    );
-                    for (out, line) in
-                        out.chunks_exact_mut(columns).zip(sums.chunks(self.padded[1]))
-                    {
-                        add_every(out, line, stride[1]);
+    /// The convolution of a sample.
+    pub(super) fn forward(&self, sample: &[f32], bias: Option<&[f32]>, out: &mut [f32]) {
+        self.write(&self.windows, sample, bias, out);
+    }
+
+    /// The gradient of a sample's input.
+    pub(super) fn input_gradient(&self, gradient: &[f32], target: &mut [f32]) {
+        self.write(&self.readers, gradient, None, target);
+    }
+
+    /// For every pixel of `target` the sum over what it meets, from the bias on.
+    fn write(&self, meetings: &Meetings, source: &[f32], bias: Option<&[f32]>, target: &mut [f32]) {
+        let (from, to) = (source.len() / self.channels, target.len() / self.channels);
+        let groups = source.chunks(LANES * from).zip(target.chunks_mut(LANES * to));
+        with_scratch((from + to) * LANES, |scratch| {
+            let (read, sums) = as_lanes(scratch).split_at_mut(from);
+            for (group, (source, target)) in groups.enumerate() {
+                interleave(source, from, read);
+                let mut first = [0.0; LANES];
+                let bias = bias.map_or(&[][..], |bias| &bias[group * LANES..]);
+                first.iter_mut().zip(bias).for_each(|(first, bias)| *first = *bias);
+                let weights = &self.weights[group * self.taps[1]..][..self.taps[1]];
+                wide(
+                    #[inline(always)]
+                    || meetings.add_up(self.taps[0], weights, &first, read, sums),
+                );
+                separate(sums, to, target);
+            }
+        });
+    }
+
+    /// Sums for the weights' gradient in the order of this kernel, all zero; [`Self::finish`] gives the weights' own.
+    pub(super) fn gradient_sums(&self) -> Vec<f32> {
+        vec![0.0; self.weights.len() * LANES]
+    }
+
+    /// Adds a sample to the gradient of the weights.
+    pub(super) fn add_weight_gradient(&self, sample: &[f32], gradient: &[f32], sums: &mut [f32]) {
+        let (inside, outside) = (sample.len() / self.channels, gradient.len() / self.channels);
+        let groups = sample.chunks(LANES * inside).zip(gradient.chunks(LANES * outside));
+        let sums = as_lanes(sums).chunks_exact_mut(self.taps[1]);
+        with_scratch((inside + outside) * LANES, |scratch| {
+            let (read, by) = as_lanes(scratch).split_at_mut(inside);
+            for ((sample, gradient), sums) in groups.zip(sums) {
+                interleave(sample, inside, read);
+                interleave(gradient, outside, by);
+                wide(
+                    #[inline(always)]
+                    || self.windows.add_products(self.taps[0], read, by, sums),
+                );
+            }
+        });
+    }
+
+    /// The weights' gradient from its sums.
+    pub(super) fn finish(&self, sums: &mut [f32]) -> Vec<f32> {
+        let taps = self.taps[1];
+        let mut weight = vec![0.0; self.channels * taps];
+        let sums = as_lanes(sums).chunks_exact(taps);
+        for (sums, filters) in sums.zip(weight.chunks_mut(LANES * taps)) {
+            separate(sums, taps, filters);
+        }
+        weight
+    }
+}
+
+/// What each place of an axis of the output reads.
+fn windows(shape: &ConvShape, axis: usize) -> Vec<Meets> {
+    let window = Window::of_conv(shape, axis);
+    let taps = 0..shape.kernel[axis];
+    let inside = |out| taps.clone().filter_map(move |tap| Some((tap, window.at(out, tap)?)));
+    (0..shape.out()[axis]).map(|out| inside(out).collect()).collect()
+}
+
+/// What each of `size` places is read by.
+fn reversed(windows: &[Meets], size: usize) -> Vec<Meets> {
+    let mut readers = vec![Meets::new(); size];
+    for (out, reads) in windows.iter().enumerate() {
+        reads.iter().for_each(|(tap, at)| readers[*at].push((*tap, out)));
+    }
+    readers
+}
+
+impl Meetings {
+    fn new(rows: Vec<Meets>, columns: Vec<Meets>, width: usize) -> Self {
+        let steps = (0..columns.len()).map(|at| step(columns.get(at..at + RUN)?)).collect();
+        Self { rows, columns, steps, width }
+    }
+
+    /// The sum for each place over what it meets, from `first` on.
+    #[inline(always)]
+    fn add_up(
+        &self,
+        row_of_taps: usize,
+        weights: &[Lanes],
+        first: &Lanes,
+        read: &[Lanes],
+        sums: &mut [Lanes],
+    ) {
+        for (rows, line) in self.rows.iter().zip(sums.chunks_exact_mut(self.columns.len())) {
+            let mut at = 0;
+            while at < line.len() {
+                match self.steps[at] {
+                    Some(step) => {
+                        let places = Places { rows, columns: &self.columns[at], step };
+                        let found =
+                            places.sums([*first; RUN], row_of_taps, weights, read, self.width);
+                        line[at..at + RUN].copy_from_slice(&found);
+                        at += RUN;
+                    }
+                    None => {
+                        let places = Places { rows, columns: &self.columns[at], step: 0 };
+                        [line[at]] = places.sums([*first], row_of_taps, weights, read, self.width);
+                        at += 1;
                     }
                 }
             }
-        });
+        }
     }
 
-    /// Adds the gradient of a sample's input to `target`.
-    pub(super) fn input_gradient(&self, gradient: &[f32], weight: &[f32], target: &mut [f32]) {
-        let ([height, width], pixels) = (self.shape.size, self.shape.pixels_out());
-        let ([above, left], margin) = (self.shape.padding.map(|(before, _)| before), self.margin());
-        let run = height.saturating_sub(1) * self.padded[1] + width;
-        let planes = gradient.chunks_exact(pixels).zip(target.chunks_exact_mut(self.plane_in()));
-        self.with_planes(run, |_, spread, sums| {
-            for ((gradient, target), filter) in planes.zip(weight.chunks_exact(self.taps.len())) {
-                self.spread(gradient, spread);
-                let read = &spread[above * self.padded[1] + left..];
-                wide(
-                    #[inline(always)]
-                    || add_up(sums, self.taps.iter().map(|tap| margin - tap), filter, read),
-                );
-                for (target, line) in
-                    target.chunks_exact_mut(width).zip(sums.chunks(self.padded[1]))
-                {
-                    add_every(target, line, 1);
+    /// Adds to each tap's sum the products of what it reads with the places `by` that read it.
+    #[inline(always)]
+    fn add_products(&self, row_of_taps: usize, read: &[Lanes], by: &[Lanes], sums: &mut [Lanes]) {
+        for (rows, line) in self.rows.iter().zip(by.chunks_exact(self.columns.len())) {
+            let mut at = 0;
+            while at < line.len() {
+                match self.steps[at] {
+                    Some(step) => {
+                        let places = Places { rows, columns: &self.columns[at], step };
+                        let by: &[Lanes; RUN] = line[at..].first_chunk().expect("a run is inside");
+                        places.add_products(by, row_of_taps, read, self.width, sums);
+                        at += RUN;
+                    }
+                    None => {
+                        let places = Places { rows, columns: &self.columns[at], step: 0 };
+                        places.add_products(&[line[at]], row_of_taps, read, self.width, sums);
+                        at += 1;
+                    }
                 }
             }
-        });
+        }
     }
+}
 
-    /// Adds the gradient of the weights by one sample to `target`.
-    pub(super) fn weight_gradient(&self, sample: &[f32], gradient: &[f32], target: &mut [f32]) {
-        let pixels = self.shape.pixels_out();
-        let planes = sample.chunks_exact(self.plane_in()).zip(gradient.chunks_exact(pixels));
-        self.with_planes(1, |input, spread, _| {
-            for ((plane, gradient), filter) in planes.zip(target.chunks_exact_mut(self.taps.len()))
-            {
-                self.pad(plane, input);
-                self.spread(gradient, spread);
-                // What goes beyond the last window is zero.
-                let length = (self.line() - self.margin()).next_multiple_of(LANES);
-                let by = &spread[self.margin()..][..length];
-                wide(
-                    #[inline(always)]
-                    || {
-                        for (sum, tap) in filter.iter_mut().zip(&self.taps) {
-                            *sum += product(&input[*tap..], by);
-                        }
-                    },
-                );
-            }
-        });
-    }
+/// Neighbouring places of a row that meet the same taps.
+struct Places<'a> {
+    rows: &'a Meets,
+    /// What the first of them meets.
+    columns: &'a Meets,
+    /// How far what the next one meets is from that.
+    step: usize,
+}
 
-    /// Calls `work` with a padded plane, one of gradients at the places of their windows, with zeros before it for the
-    /// taps, and room for the sums of a run. All of them are zero, and have room for a whole vector at their end.
-    fn with_planes<R>(
+impl Places<'_> {
+    #[inline(always)]
+    fn sums<const N: usize>(
         &self,
-        run: usize,
-        work: impl FnOnce(&mut [f32], &mut [f32], &mut [f32]) -> R,
-    ) -> R {
-        let (input, spread) = (self.line() + LANES, self.margin() + self.line() + LANES);
-        let sums = run.next_multiple_of(LANES);
-        with_scratch(input + spread + sums, |all| {
-            all.fill(0.0);
-            let (first, rest) = all.split_at_mut(input);
-            let (second, third) = rest.split_at_mut(spread);
-            work(first, second, third)
-        })
-    }
-
-    /// Lays a plane out with its padding, which is zero.
-    fn pad(&self, plane: &[f32], padded: &mut [f32]) {
-        let [above, left] = self.shape.padding.map(|(before, _)| before);
-        let width = self.shape.size[1];
-        let lines = padded[above * self.padded[1]..].chunks_mut(self.padded[1]);
-        for (line, values) in lines.zip(plane.chunks_exact(width)) {
-            line[left..][..width].copy_from_slice(values);
-        }
-    }
-
-    /// Lays gradients out where their windows begin in a padded plane; what is between them is zero.
-    fn spread(&self, gradient: &[f32], spread: &mut [f32]) {
-        let [_, columns] = self.shape.out();
-        let lines =
-            spread[self.margin()..].chunks_mut(self.padded[1]).step_by(self.shape.stride[0]);
-        for (line, values) in lines.zip(gradient.chunks_exact(columns)) {
-            if self.shape.stride[1] == 1 {
-                line[..columns].copy_from_slice(values);
-                continue;
-            }
-            for (to, value) in line.iter_mut().step_by(self.shape.stride[1]).zip(values) {
-                *to = *value;
+        mut sums: [Lanes; N],
+        row_of_taps: usize,
+        weights: &[Lanes],
+        read: &[Lanes],
+        width: usize,
+    ) -> [Lanes; N] {
+        for (tap_row, row) in self.rows {
+            let weights = &weights[tap_row * row_of_taps..][..row_of_taps];
+            let read = &read[row * width..][..width];
+            for (tap, column) in self.columns {
+                let weight = weights[*tap];
+                let read = &read[*column..][..(N - 1) * self.step + 1];
+                for place in 0..N {
+                    add_product(&mut sums[place], &weight, &read[place * self.step]);
+                }
             }
         }
+        sums
     }
 
-    fn plane_in(&self) -> usize {
-        (self.shape.size[0] * self.shape.size[1]).max(1)
-    }
-
-    /// Values of a padded plane.
-    fn line(&self) -> usize {
-        self.padded[0] * self.padded[1]
-    }
-
-    /// How far the last tap reads.
-    fn margin(&self) -> usize {
-        self.taps.last().copied().unwrap_or(0)
+    #[inline(always)]
+    fn add_products<const N: usize>(
+        &self,
+        by: &[Lanes; N],
+        row_of_taps: usize,
+        read: &[Lanes],
+        width: usize,
+        sums: &mut [Lanes],
+    ) {
+        for (tap_row, row) in self.rows {
+            let sums = &mut sums[tap_row * row_of_taps..][..row_of_taps];
+            let read = &read[row * width..][..width];
+            for (tap, column) in self.columns {
+                let mut sum = sums[*tap];
+                let read = &read[*column..][..(N - 1) * self.step + 1];
+                for place in 0..N {
+                    add_product(&mut sum, &by[place], &read[place * self.step]);
+                }
+                sums[*tap] = sum;
+            }
+        }
     }
 }
+/// The distance between what neighbouring columns meet, if they meet the same taps at the same distances.
+fn step(columns: &[Meets]) -> Option<usize> {
+    let apart = |pair: &[Meets]| {
+        let [left, right] = pair else { return None };
+        let steps =
+            left.iter().zip(right).map(
+                |((tap, from), (other, to))| {
+                    if tap == other { to.checked_sub(*from) } else { None }
+                },
+            );
+        let mut steps = steps.collect::<Option<Vec<_>>>()?.into_iter();
+        let first = steps.next()?;
+        (left.len() == right.len() && steps.all(|step| step == first)).then_some(first)
+    };
+    let mut steps = columns.windows(2).map(apart);
+    let first = steps.next()??;
+    steps.all(|step| step == Some(first)).then_some(first)
+}
 
-/// The sums over all taps at each place of a run.
 #[inline(always)]
-fn add_up(
-    sums: &mut [f32],
-    taps: impl Iterator<Item = usize> + Clone,
-    filter: &[f32],
-    read: &[f32],
-) {
-    for (at, sums) in sums.chunks_exact_mut(LANES).enumerate() {
-        let mut lanes = [0f32; LANES];
-        for (tap, weight) in taps.clone().zip(filter) {
-            let read = &read[at * LANES + tap..][..LANES];
-            for (lane, value) in lanes.iter_mut().zip(read) {
-                *lane += weight * value;
-            }
-        }
-        sums.copy_from_slice(&lanes);
+fn add_product(sums: &mut Lanes, left: &Lanes, right: &Lanes) {
+    for lane in 0..LANES {
+        sums[lane] += left[lane] * right[lane];
     }
-}
-
-/// Adds the values at every so many places.
-fn add_every(target: &mut [f32], line: &[f32], stride: usize) {
-    if stride == 1 {
-        for (target, value) in target.iter_mut().zip(line) {
-            *target += value;
-        }
-        return;
-    }
-    for (target, value) in target.iter_mut().zip(line.iter().step_by(stride)) {
-        *target += value;
-    }
-}
-
-/// The sum of the products of two lines of whole vectors, in an order that depends on the length alone.
-#[inline(always)]
-fn product(read: &[f32], by: &[f32]) -> f32 {
-    let mut lanes = [0f32; LANES];
-    for (read, by) in read.as_chunks::<LANES>().0.iter().zip(by.as_chunks::<LANES>().0) {
-        for (lane, (a, b)) in lanes.iter_mut().zip(read.iter().zip(by)) {
-            *lane += a * b;
-        }
-    }
-    lanes.iter().sum()
 }

@@ -1,10 +1,12 @@
 //! Convolution without columns, where it is faster than a matrix product over them: no groups, no dilation, strides
-//! of one and two, and channels that fill vectors.
+//! of one and two, and channels that fill vectors. A filter of one tap is a matrix product as it is, but for the gradient
+//! of its weights.
 //!
 //! Windows are not copied and nothing is packed but the weights, once per call: a sum over taps reads the pixels
 //! where they are (or, if there is padding, in one padded copy of the sample that stays in cache).
 
 mod input;
+mod interleave;
 mod lanes;
 mod product;
 #[cfg(test)]
@@ -15,6 +17,7 @@ mod weight;
 mod x86;
 
 pub(crate) use input::InputGradient;
+pub(crate) use interleave::Interleave;
 pub(crate) use product::Forward;
 pub(crate) use weight::WeightGradient;
 
@@ -28,7 +31,7 @@ const MOST_TAPS: usize = 4096;
 /// The kernels of this CPU, if they serve a convolution whose output has `channels` channels.
 fn kernels_for(shape: &ConvShape, channels: usize) -> Option<&'static Kernels> {
     let fills = channels.next_multiple_of(LANES) * 3 <= channels * 4;
-    let plain = shape.groups == 1 && shape.dilation == [1, 1] && !shape.is_pointwise();
+    let plain = shape.groups == 1 && shape.dilation == [1, 1];
     let strides = (1..=2).contains(&shape.stride[1]);
     let small =
         shape.taps().max(shape.channels_out * shape.kernel[0] * shape.kernel[1]) <= MOST_TAPS;
@@ -126,8 +129,8 @@ fn clear(values: &mut [f32]) {
 
 /// Copies a short row in blocks of a fixed size, which become moves instead of a call.
 #[inline(always)]
-fn copy(from: &[f32], to: &mut [f32]) {
-    const BLOCK: usize = 8;
+pub(crate) fn copy(from: &[f32], to: &mut [f32]) {
+    const BLOCK: usize = 4;
     let ((blocks, rest), (targets, target_rest)) =
         (from.as_chunks::<BLOCK>(), to.as_chunks_mut::<BLOCK>());
     for (block, target) in blocks.iter().zip(targets) {

@@ -19,6 +19,7 @@ mod im2col;
 pub mod int8;
 #[cfg(target_arch = "x86_64")]
 mod int8_x86;
+mod interleaved;
 pub mod layer_norm;
 pub mod linear;
 pub mod packed_attention;

@@ -102,6 +102,15 @@ fn chosen() -> Vec<ConvShape> {
         ConvShape { channels_out: 24, kernel: [1, 1], ..few_pixels(plain, [2, 2]) },
         ConvShape { dilation: [2, 2], padding: [(2, 2); 2], ..few_pixels(plain, [4, 3]) },
         ConvShape { kernel: [1, 1], stride: [2, 2], ..few_pixels(plain, [5, 4]) },
+        ConvShape { kernel: [1, 1], batch: 5, ..few_pixels(plain, [1, 1]) },
+        // Weights enough for threads to share filters.
+        ConvShape {
+            kernel: [1, 1],
+            batch: 5,
+            channels_in: 300,
+            channels_out: 230,
+            ..few_pixels(plain, [2, 1])
+        },
         ConvShape { channels_in: 5, stride: [2, 2], padding: [(1, 1); 2], size: [9, 9], ..plain },
         ConvShape { channels_in: 4, padding: [(1, 1); 2], size: [7, 17], batch: 17, ..plain },
         ConvShape { channels_in: 16, padding: [(1, 1); 2], size: [16, 16], batch: 9, ..plain },

@@ -38,7 +38,7 @@ fn offsets(shape: &ConvShape, axis: usize, phase: usize) -> Vec<(usize, isize)> 
 impl InputGradient {
     /// The gradient, if the direct kernel serves it.
     pub(crate) fn new(shape: &ConvShape, weight: &[f32]) -> Option<Self> {
-        let kernels = kernels_for(shape, shape.channels_in)?;
+        let kernels = kernels_for(shape, shape.channels_in).filter(|_| !shape.is_pointwise())?;
         Some(Self::with(kernels, shape, weight))
     }
 

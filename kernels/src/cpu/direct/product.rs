@@ -99,7 +99,7 @@ pub(crate) struct Forward {
 impl Forward {
     /// The pass, if the direct kernel serves it.
     pub(crate) fn new(shape: &ConvShape, weight: &[f32], bias: Option<&[f32]>) -> Option<Self> {
-        let kernels = kernels_for(shape, shape.channels_out)?;
+        let kernels = kernels_for(shape, shape.channels_out).filter(|_| !shape.is_pointwise())?;
         Some(Self::with(kernels, shape, weight, bias))
     }
 

@@ -11,8 +11,9 @@ mod reference;
 /// Shapes that reach every width of tile, rests of vectors and rows, and both strides.
 fn shapes() -> impl Iterator<Item = ConvShape> {
     let channels = [(1, 16), (3, 30), (16, 3), (5, 48), (33, 16), (17, 50)];
-    let windows = [([3, 3], 1), ([5, 5], 2), ([1, 3], 0), ([2, 1], 1), ([4, 5], 3)];
-    (0..36).map(move |at: usize| {
+    let windows =
+        [([3, 3], 1), ([5, 5], 2), ([1, 3], 0), ([2, 1], 1), ([4, 5], 3), ([7, 7], 3), ([1, 1], 0)];
+    (0..42).map(move |at: usize| {
         let (channels_in, channels_out) = channels[at % channels.len()];
         let (kernel, padding) = windows[at % windows.len()];
         let size = [4 + at % 7, 4 + at * 5 % 29];

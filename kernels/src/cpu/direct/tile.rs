@@ -162,6 +162,46 @@ pub(super) unsafe fn pack<L: Lanes>(from: MatrixBlock, to: *mut f32, vectors: us
     }
 }
 
+/// The way back from vectors side by side: writes so many rows of so many columns, one behind the other.
+///
+/// # Safety
+/// As for [`TileFn`]: there must be a vector for each column, and room for all rows.
+pub(super) type UnpackFn = unsafe fn(*const f32, *mut f32, usize, usize);
+
+#[inline(always)]
+pub(super) unsafe fn unpack<L: Lanes>(from: *const f32, to: *mut f32, rows: usize, columns: usize) {
+    // SAFETY: by the caller's promise; blocks are parts of the whole.
+    unsafe {
+        let mut column = 0;
+        while column + LANES <= columns {
+            unpack_block::<L, LANES>(from.add(column * LANES), to.add(column), rows, columns);
+            column += LANES;
+        }
+        while column + 4 <= columns {
+            unpack_block::<L, 4>(from.add(column * LANES), to.add(column), rows, columns);
+            column += 4;
+        }
+        while column < columns {
+            unpack_block::<L, 1>(from.add(column * LANES), to.add(column), rows, columns);
+            column += 1;
+        }
+    }
+}
+
+#[inline(always)]
+unsafe fn unpack_block<L: Lanes, const Q: usize>(
+    from: *const f32,
+    to: *mut f32,
+    rows: usize,
+    stride: usize,
+) {
+    // SAFETY: by the caller's promise.
+    unsafe {
+        let vectors: [L; Q] = std::array::from_fn(|q| L::load(from.add(q * LANES)));
+        L::store_columns(&vectors, to, stride, rows);
+    }
+}
+
 /// For some widths of kernels: the width, the runs of a tile, and its function.
 pub(super) type RunsTable = &'static [(usize, usize, RunsFn)];
 
@@ -170,6 +210,7 @@ pub(super) struct Kernels {
     /// Vectors of channels in one tile.
     pub(super) vectors: usize,
     pub(super) pack: PackFn,
+    pub(super) unpack: UnpackFn,
     /// By vectors less one, stride less one, pixels less one.
     pub(super) tiles: [[&'static [TileFn]; 2]; 2],
     /// By vectors less one, stride less one, then by width of the kernel: its runs and its function.

@@ -28,7 +28,9 @@ pub(crate) struct WeightGradient {
 impl WeightGradient {
     /// The gradient, if the direct kernel serves it.
     pub(crate) fn new(shape: &ConvShape) -> Option<Self> {
-        let kernels = kernels_for(shape, shape.channels_out)?;
+        // With a handful of pixels and one tap sums are fetched more often than they are added to.
+        let serves = !shape.is_pointwise() || shape.pixels_out() >= LANES;
+        let kernels = kernels_for(shape, shape.channels_out).filter(|_| serves)?;
         kernels.runs(1, shape.stride[1], shape.kernel[1])?;
         Some(Self::with(kernels, shape))
     }

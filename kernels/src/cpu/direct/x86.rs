@@ -10,7 +10,7 @@
 use std::arch::x86_64::*;
 
 use super::lanes::{LANES, Lanes, MatrixBlock};
-use super::tile::{Kernels, Runs, RunsFn, Tile, pack, runs, tile};
+use super::tile::{Kernels, Runs, RunsFn, Tile, pack, runs, tile, unpack};
 
 /// The kernels that this CPU can run, best first.
 pub(super) fn kernels() -> impl Iterator<Item = &'static Kernels> {
@@ -227,6 +227,8 @@ with_features!("avx512f", wide_runs<R, K, V, S>(job: &Runs<'_>) = runs::<Wide, R
 with_features!("avx2,fma", narrow_runs<R, K, V, S>(job: &Runs<'_>) = runs::<Narrow, R, K, V, S>);
 with_features!("avx512f", wide_pack<>(from: MatrixBlock, to: *mut f32, vectors: usize) = pack::<Wide>);
 with_features!("avx2,fma", narrow_pack<>(from: MatrixBlock, to: *mut f32, vectors: usize) = pack::<Narrow>);
+with_features!("avx512f", wide_unpack<>(from: *const f32, to: *mut f32, rows: usize, columns: usize) = unpack::<Wide>);
+with_features!("avx2,fma", narrow_unpack<>(from: *const f32, to: *mut f32, rows: usize, columns: usize) = unpack::<Narrow>);
 
 macro_rules! tiles {
     ($name:ident, $v:literal, $s:literal: $($q:literal)*) => { &[$($name::<$q, $v, $s>),*] };
@@ -243,6 +245,7 @@ macro_rules! runs {
 static WIDE: Kernels = Kernels {
     vectors: 2,
     pack: wide_pack,
+    unpack: wide_unpack,
     tiles: [
         [
             tiles!(wide_tile, 1, 1: 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16),
@@ -254,8 +257,14 @@ static WIDE: Kernels = Kernels {
         ],
     ],
     runs: [
-        [runs!(wide_runs, 1, 1: (1, 8)(3, 8)(5, 5)), runs!(wide_runs, 1, 2: (1, 8)(3, 8)(5, 5))],
-        [runs!(wide_runs, 2, 1: (1, 8)(3, 4)(5, 2)), runs!(wide_runs, 2, 2: (1, 8)(3, 4)(5, 2))],
+        [
+            runs!(wide_runs, 1, 1: (1, 8)(3, 8)(5, 5)(7, 3)),
+            runs!(wide_runs, 1, 2: (1, 8)(3, 8)(5, 5)(7, 3)),
+        ],
+        [
+            runs!(wide_runs, 2, 1: (1, 8)(3, 4)(5, 2)(7, 1)),
+            runs!(wide_runs, 2, 2: (1, 8)(3, 4)(5, 2)(7, 1)),
+        ],
     ],
 };
 
@@ -263,6 +272,7 @@ static WIDE: Kernels = Kernels {
 static NARROW: Kernels = Kernels {
     vectors: 1,
     pack: narrow_pack,
+    unpack: narrow_unpack,
     tiles: [
         [tiles!(narrow_tile, 1, 1: 1 2 3 4 5 6), tiles!(narrow_tile, 1, 2: 1 2 3 4 5 6)],
         [&[], &[]],
