@@ -3,6 +3,9 @@
 //!
 //! A task is a channel: what its statistics have just read is still in the core's cache when it is normalised.
 
+mod narrow;
+
+use narrow::Narrow;
 use pulp::Arch;
 
 use super::buffer::{Fresh, Planes, by_channel};
@@ -71,8 +74,13 @@ pub struct Affine<'a> {
 impl Affine<'_> {
     /// What normalises a channel with these statistics.
     fn of(&self, channel: usize, mean: f32, variance: f32) -> Normal {
-        let factor = self.gamma[channel] * inverse_deviation(variance, self.epsilon);
+        let factor = self.gamma[channel] * self.inverse(variance);
         Normal { mean, factor, beta: self.beta[channel] }
+    }
+
+    /// One over the deviation.
+    fn inverse(&self, variance: f32) -> f32 {
+        (1.0 / (f64::from(variance) + self.epsilon).sqrt()) as f32
     }
 }
 
@@ -90,10 +98,6 @@ impl Normal {
     fn of(self, value: f32) -> f32 {
         (value - self.mean) * self.factor + self.beta
     }
-}
-
-fn inverse_deviation(variance: f32, epsilon: f64) -> f32 {
-    (1.0 / (f64::from(variance) + epsilon).sqrt()) as f32
 }
 
 /// Where a plain ReLU ends.
@@ -116,6 +120,9 @@ pub fn forward(
         residual.is_none_or(|values| values.len() == shape.len()),
         "wrong size of the residual"
     );
+    if let Some(narrow) = Narrow::new(shape) {
+        return narrow.forward(input, affine, residual, relu);
+    }
     let ([output], found) = by_channel(shape.dims(), |channel, [output]: &mut [Planes; 1]| {
         let (mean, variance) = moments(&shape, input, channel);
         let normal = affine.of(channel, mean, variance);
@@ -123,7 +130,7 @@ pub fn forward(
         Arch::new().dispatch(|| {
             for (target, values) in output.zip(shape.planes(input, channel)) {
                 let residual = residuals.as_mut().and_then(Iterator::next);
-                normalise(target, values, normal, residual, relu);
+                normalise(target, values, |_| normal, residual, relu);
             }
         });
         (mean, variance)
@@ -136,7 +143,7 @@ pub fn forward(
 fn normalise(
     target: Fresh,
     values: &[f32],
-    normal: Normal,
+    normal: impl Fn(usize) -> Normal,
     residual: Option<&[f32]>,
     relu: Option<f32>,
 ) {
@@ -148,10 +155,10 @@ fn normalise(
     };
     let values = &values[..target.len()];
     match residual {
-        None => target.fill_with(|i| clip(normal.of(values[i]))),
+        None => target.fill_with(|i| clip(normal(i).of(values[i]))),
         Some(residual) => {
             let residual = &residual[..target.len()];
-            target.fill_with(|i| clip(normal.of(values[i]) + residual[i]))
+            target.fill_with(|i| clip(normal(i).of(values[i]) + residual[i]))
         }
     };
 }
@@ -208,6 +215,9 @@ pub fn backward(
     assert_eq!(saved.input.len(), shape.len(), "wrong size of the input");
     let by_input = matches!(saved.relu, Rectified::ByInput);
     assert!(!(residual && by_input), "the input does not tell what came with a residual");
+    if let Some(narrow) = Narrow::new(shape) {
+        return narrow.backward(saved, affine, gradient, residual);
+    }
     let channel = |channel: usize| Channel::new(shape, saved, affine, gradient, channel);
     let (input, of_residual, sums) = if residual {
         let ([input, residual], sums) = by_channel(shape.dims(), |at, [input, residual]| {
@@ -245,21 +255,16 @@ impl<'a> Channel<'a> {
         index: usize,
     ) -> Self {
         let (mean, variance) = (saved.statistics.mean[index], saved.statistics.variance[index]);
-        let inverse = inverse_deviation(variance, affine.epsilon);
+        let inverse = affine.inverse(variance);
         let normal = affine.of(index, mean, variance);
         Self { shape, saved, gradient, index, inverse, normal }
     }
 
     /// Writes the gradients and returns those of the factor and of the summand.
     fn spread(&self, input: &mut Planes, mut residual: Option<&mut Planes>) -> (f32, f32) {
-        let (with_input, alone) = self.sums();
-        let count = (self.shape.batch * self.shape.pixels) as f64;
-        let (normal, factor) = (self.normal, f64::from(self.normal.factor));
-        let gamma = with_input * f64::from(self.inverse);
-        // The gradient less what moves the mean and what moves the deviation.
-        let slope = (-factor * f64::from(self.inverse) * gamma / count) as f32;
-        let offset = (-factor * alone / count) as f32;
-        let line = InputGradient { mean: normal.mean, slope, offset, factor: normal.factor };
+        let (sums, normal) = (self.sums(), self.normal);
+        let count = self.shape.batch * self.shape.pixels;
+        let line = InputGradient::new(normal, self.inverse, sums, count);
         let high = self.saved.ceiling;
         Arch::new().dispatch(|| {
             for (target, plane) in input.zip(self.planes()) {
@@ -280,7 +285,7 @@ impl<'a> Channel<'a> {
                 }
             }
         });
-        (gamma as f32, alone as f32)
+        ((sums.0 * f64::from(self.inverse)) as f32, sums.1 as f32)
     }
 
     /// Sums of the gradient times the centred input, and of the gradient.
@@ -364,6 +369,18 @@ struct InputGradient {
 }
 
 impl InputGradient {
+    /// The gradient less what moves the mean and what moves the deviation, by the sums of the gradient times the centred
+    /// input, and of the gradient.
+    fn new(normal: Normal, inverse: f32, sums: (f64, f64), count: usize) -> Self {
+        let (factor, inverse, count) = (f64::from(normal.factor), f64::from(inverse), count as f64);
+        Self {
+            mean: normal.mean,
+            slope: (-factor * inverse * (sums.0 * inverse) / count) as f32,
+            offset: (-factor * sums.1 / count) as f32,
+            factor: normal.factor,
+        }
+    }
+
     #[inline(always)]
     fn write(self, target: Fresh, input: &[f32], gradient: impl Fn(usize) -> f32) {
         let input = &input[..target.len()];
@@ -385,9 +402,12 @@ fn moments(shape: &NormShape, input: &[f32], channel: usize) -> (f32, f32) {
             });
         }
     });
-    let (squares, sum) = sums.total();
-    let count = (shape.batch * shape.pixels) as f64;
-    let mean = sum / count;
-    let variance = (squares / count - mean * mean).max(0.0);
+    mean_and_variance(pivot, sums.total(), shape.batch * shape.pixels)
+}
+
+/// From the sums of squares and of values around `pivot`.
+fn mean_and_variance(pivot: f32, (squares, sum): (f64, f64), count: usize) -> (f32, f32) {
+    let mean = sum / count as f64;
+    let variance = (squares / count as f64 - mean * mean).max(0.0);
     ((f64::from(pivot) + mean) as f32, variance as f32)
 }

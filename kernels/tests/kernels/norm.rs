@@ -75,7 +75,9 @@ impl Case {
 
 fn cases() -> Vec<Case> {
     let mut random = Random::new(41);
-    let sizes = [[64, 16, 49], [3, 5, 64], [1, 1, 4], [2, 33, 7], [9, 4, 1024], [5, 3, 31]];
+    let wide = [[64, 16, 49], [3, 5, 64], [1, 1, 4], [9, 4, 1024]];
+    // Planes of several channels in a line, whole blocks of them and rests.
+    let narrow = [[2, 33, 7], [5, 3, 31], [3, 192, 4], [9, 34, 1], [4, 67, 16]];
     let case = |[batch, channels, pixels]: [usize; 3]| {
         let shape = NormShape { batch, channels, pixels };
         let mut values = |count: usize| random.values(count);
@@ -90,7 +92,7 @@ fn cases() -> Vec<Case> {
             gradient: values(shape.len()),
         }
     };
-    sizes.into_iter().map(case).collect()
+    wide.into_iter().chain(narrow).map(case).collect()
 }
 
 #[test]
