@@ -159,6 +159,32 @@ fn another_number_of_servers_takes_its_partitions_from_the_one_before() {
     assert!(!notes.contains("partitions are read from a checkpoint"), "{notes}");
 }
 
+/// The epoch ends with what it holds, so that the other one waits for it.
+#[test]
+fn a_worker_that_hangs_with_a_lease_is_replaced() {
+    let place = Workplace::new();
+    let ids: String = (0..400).map(|id| format!("{id}\n")).collect();
+    place.write("ids.csv", &format!("id\n{ids}"));
+    let hang = place.write("hang", "whoever removes this hangs");
+    let text = format!(
+        "entrypoint: tally\n\
+         data: {{training: ids.csv, shuffle: full}}\n\
+         strategy: ps\n\
+         workers: 2\n\
+         micro_batches: 2\n\
+         hyperparameters: {{global_batch_size: 40, records: 400, hang_file: {}}}\n\
+         searcher: {{metric: loss, max_length: {{epochs: 2}}}}\n\
+         elastic: {{silence: 1, hang: 2}}\n",
+        hang.display()
+    );
+    let experiment = place.write("hanging.yaml", &text).display().to_string();
+    let summary = place.train(&[&experiment]);
+    assert_eq!(summary["state"], "completed");
+    assert!(!hang.exists(), "nobody hung");
+    assert!(summary["restarts"]["worker"].as_u64() >= Some(1), "{summary}");
+    clean(&summary, 2, 400);
+}
+
 #[test]
 fn what_asynchronous_training_cannot_do_is_said() {
     let place = Workplace::new();

@@ -120,7 +120,7 @@ impl Master {
         match said {
             FromProcess::Beat(beat) => {
                 worker.beat = Some(beat);
-                if is_member {
+                if role != Role::Server {
                     self.step(now, ModeEvent::Beat(id, beat));
                 }
             }

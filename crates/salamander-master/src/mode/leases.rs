@@ -8,7 +8,7 @@ mod talk;
 use std::collections::BTreeMap;
 
 use salamander_core::asynchronous::{
-    AsynchronousEntry, DispatchAction, Dispatcher, History, PartitionSource, Process,
+    AsynchronousEntry, DispatchAction, Dispatcher, HangWatch, History, PartitionSource, Process,
     ServerCheckpoint,
 };
 use salamander_core::course::LeasePlan;
@@ -37,6 +37,8 @@ pub(crate) struct Leases {
     pub(crate) dispatcher: Dispatcher,
     course: HostedCourse,
     files: RowFiles,
+    /// Who is waited for.
+    hangs: HangWatch,
     /// Batches of a validation; 0: there is none.
     validation_batches: u64,
     validations: u64,
@@ -101,6 +103,7 @@ impl Leases {
                 initial: plan.initial.clone(),
                 checkpoints: plan.checkpoints.clone(),
             },
+            hangs: HangWatch::new(plan.hang),
             validation_batches: plan.validation_batches,
             course: HostedCourse::open(plan),
             validations: 0,
@@ -144,6 +147,10 @@ impl Leases {
     pub(crate) fn step(&mut self, now: Millis, event: ModeEvent) -> Vec<Effect> {
         match event {
             ModeEvent::Tick if !self.is_over() => self.tick(now),
+            ModeEvent::Beat(id, beat) if !self.is_over() && self.hangs.hangs(now, &beat) => {
+                self.release(id);
+                self.effects.push(Effect::Replace(id, Some("it hangs")));
+            }
             // A worker that is only slow loses nothing: what it pushes is applied once.
             ModeEvent::Silent(id) => self.release(id),
             ModeEvent::Gone(id, _) => {
@@ -229,6 +236,7 @@ impl Leases {
 
     /// A worker will not report any more.
     fn release(&mut self, worker: WorkerId) {
+        self.hangs.forget();
         let back = self.dispatcher.release(worker);
         if back > 0 {
             info!(%worker, leases = back, "names are for others");

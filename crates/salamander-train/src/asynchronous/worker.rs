@@ -173,6 +173,8 @@ impl<T: Trial> BatchComputer<T> {
         let mut lease = HeldLease { map: map.number, work: Work::new(task), measured: Vec::new() };
         let mut last = None;
         let mut started = Instant::now();
+        // Waiting for records is a part of computing.
+        session.session.working(Doing::Computing, 0);
         for loaded in loader {
             let loaded = loaded?;
             let timings = Timings { data: started.elapsed(), ..Timings::default() };
@@ -191,7 +193,9 @@ impl<T: Trial> BatchComputer<T> {
                 }
             }
             started = Instant::now();
+            session.session.working(Doing::Computing, 0);
         }
+        session.session.working(Doing::Exchanging, 0);
         if let Some(last) = last {
             self.collect(last, &mut lease).or_else(|error| self.give_up(error))?;
         }
@@ -334,7 +338,11 @@ impl<T: Trial> BatchComputer<T> {
         let found = self.pull().and_then(|()| {
             let part = BatchRange { dataset: &dataset, over, batches };
             let assets = &self.job.prepared.assets;
-            let part = evaluate_part(&self.job.model, assets, part, &mut || Ok(()));
+            // Each batch is a new beginning: who hangs is known by the time that it takes for one.
+            let part = evaluate_part(&self.job.model, assets, part, &mut || {
+                session.session.working(Doing::Computing, 0);
+                Ok(())
+            });
             // Rows that cannot be had are no fault of the model, whatever it makes of that.
             self.job.tables.check()?;
             part
