@@ -2,7 +2,7 @@
 //! on disk.
 
 use salamander_core::elastic::{
-    Ending, GenerationChain, MembershipEntry, Millis, Seat, Term, ToMember, WorkerId,
+    Ending, GenerationChain, MembershipEntry, Millis, Seat, Term, ToMember, Version, WorkerId,
 };
 use salamander_core::report::Report;
 use salamander_core::words::count_is;
@@ -36,7 +36,7 @@ pub(crate) struct Cluster {
     /// Masters before this one.
     pub(crate) master_restarts: u64,
     /// The newest version that was told of.
-    pub(crate) version: u64,
+    pub(crate) version: Version,
     pub(crate) journal: Journal<Record>,
     pub(crate) data: Option<TrainedOn>,
     pub(crate) silence: Millis,
@@ -89,7 +89,7 @@ impl Cluster {
         let Record::Entry { entry, .. } = record else { return };
         match entry {
             MembershipEntry::Checkpoint(mark) => {
-                self.version = self.version.max(mark.version.0);
+                self.version = self.version.max(mark.version);
                 self.events.sink.kept(&mark.id);
                 self.events.note(format!("checkpoint {} kept, version {}", mark.id, mark.version));
             }
@@ -139,7 +139,7 @@ impl Cluster {
     }
 
     /// Takes a report, if nothing as new was taken before.
-    pub(crate) fn report(&mut self, line: GenerationChain, version: u64, report: Report) {
+    pub(crate) fn report(&mut self, line: GenerationChain, version: Version, report: Report) {
         if self.events.report(line, version, report) {
             self.version = self.version.max(version);
             self.processes.progressed();

@@ -49,9 +49,14 @@ impl Events {
 
     /// Takes a report, if nothing as new was taken before: whoever becomes the one that reports may
     /// repeat what another has told already.
-    pub(crate) fn report(&mut self, line: GenerationChain, version: u64, report: Report) -> bool {
+    pub(crate) fn report(
+        &mut self,
+        line: GenerationChain,
+        version: Version,
+        report: Report,
+    ) -> bool {
         let mut taken = self.told.taken();
-        let place = ReportPlace { version: Version(version), part: report.part() };
+        let place = ReportPlace { version, part: report.part() };
         if !taken.take(line, place) {
             return false;
         }
@@ -63,7 +68,7 @@ impl Events {
     }
 
     /// The run goes on from a checkpoint of this version: what comes after it is told anew.
-    pub(crate) fn restored(&mut self, version: u64) {
+    pub(crate) fn restored(&mut self, version: Version) {
         let mut taken = self.told.taken();
         taken.restored(version);
         self.told.set(taken);
@@ -151,8 +156,8 @@ mod tests {
     struct Told(Arc<Mutex<Vec<u64>>>);
 
     impl Sink for Told {
-        fn report(&mut self, version: u64, _report: &Report) {
-            self.0.lock().expect("not poisoned").push(version);
+        fn report(&mut self, version: Version, _report: &Report) {
+            self.0.lock().expect("not poisoned").push(version.0);
         }
         fn note(&mut self, _text: &str) {}
     }
@@ -180,7 +185,8 @@ mod tests {
         let mut events = events(1, Some((1, 0)), told.clone());
         let places = [(1, 0), (2, 0), (2, 0), (1, 9), (2, 1), (5, 0), (3, 0)];
         let line = GenerationChain::default();
-        let taken = places.map(|(version, part)| events.report(line, version, of_part(part)));
+        let mut report = |version, part| events.report(line, Version(version), of_part(part));
+        let taken = places.map(|(version, part)| report(version, part));
         assert_eq!(taken, [false, true, false, false, true, true, false]);
         assert_eq!(*told.0.lock().expect("not poisoned"), [2, 2, 5]);
     }

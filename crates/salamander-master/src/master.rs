@@ -69,7 +69,7 @@ impl Master {
             ),
             events: Events::new(run.term(), told, config.sink),
             master_restarts: past.masters,
-            version: past.history.checkpoint.as_ref().map_or(0, |mark| mark.version.0),
+            version: past.history.checkpoint.as_ref().map(|mark| mark.version).unwrap_or_default(),
             journal,
             data: past.data,
             silence: config.timeouts.silence,

@@ -81,7 +81,7 @@ fn a_status_comes_back_as_it_was() {
         reason: Some("why".into()),
         term: Term(2),
         generation: Some(generation),
-        version: 8,
+        version: Version(8),
         workers: vec![WorkerStatus {
             id: WorkerId(u64::MAX),
             slot: 1,

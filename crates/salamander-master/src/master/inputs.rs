@@ -1,7 +1,7 @@
 //! What workers and the platform say, in the words of the mode.
 
 use salamander_core::elastic::{
-    self, Ended, Ending, FromMember, MemberReport, Millis, Peer, Seat, ToMember, Version, WorkerId,
+    self, Ended, Ending, FromMember, MemberReport, Millis, Peer, Seat, ToMember, WorkerId,
 };
 use salamander_proto::client::{Registration, Role};
 use salamander_proto::convert::{
@@ -132,7 +132,6 @@ impl Master {
             }
             FromProcess::Tables(TableReport { tables }) => worker.tables = tables,
             FromProcess::Report { version, generation, report } => {
-                let version = Version(version);
                 let told = MemberReport { version, generation, report: *report };
                 self.step(now, ModeEvent::Reported(Box::new(told)));
             }

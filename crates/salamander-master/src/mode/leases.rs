@@ -13,7 +13,8 @@ use salamander_core::asynchronous::{
 };
 use salamander_core::course::LeasePlan;
 use salamander_core::elastic::{
-    Ending, GenerationChain, MembershipEntry as RunEntry, Millis, RunState, TaskQueue, WorkerId,
+    Ending, GenerationChain, MembershipEntry as RunEntry, Millis, RunState, TaskQueue, Version,
+    WorkerId,
 };
 use salamander_core::progress::StepCount;
 use salamander_core::report::EvaluationPart;
@@ -54,7 +55,7 @@ pub(crate) struct Leases {
     /// Folders of checkpoints that are being made, one after the other.
     keeping: usize,
     /// The newest version that was reached.
-    pub(crate) version: u64,
+    pub(crate) version: Version,
     /// The newest checkpoint whose folder is there.
     pub(crate) kept: Option<CheckpointStatus>,
     effects: Vec<Effect>,
@@ -113,7 +114,7 @@ impl Leases {
             leaving: None,
             leaving_servers: LeavingServers::default(),
             keeping: 0,
-            version: 0,
+            version: Version::default(),
             kept: None,
             effects: Vec::new(),
         }
@@ -128,7 +129,7 @@ impl Leases {
             let reports = self.course.begin(self.run.wanted().workers as u64);
             if resumed && let Some((steps, _)) = reports.first() {
                 // What is told from now on is new to those who watch.
-                self.effects.push(Effect::Restored(steps.0));
+                self.effects.push(Effect::Restored(version_of(*steps)));
             }
             if let Some(last) = self.dispatcher.history().checkpoint {
                 // The master before may not have come to it.
@@ -217,7 +218,7 @@ impl Leases {
             info!(%worker, "a lease is over");
         }
         self.course.tick(now);
-        self.version = self.version.max(self.dispatcher.version().0);
+        self.version = self.version.max(version_of(self.dispatcher.version()));
         if let Some(awaited) = &mut self.awaited
             && !awaited.asked
         {
@@ -360,8 +361,14 @@ impl Leases {
     /// Has reports told.
     fn report(&mut self, reports: Reports) {
         let line = GenerationChain::default();
-        for (StepCount(version), report) in reports {
+        for (steps, report) in reports {
+            let version = version_of(steps);
             self.effects.push(Effect::Report { line, version, report });
         }
     }
+}
+
+/// There are no exchanges here: steps alone make a version.
+fn version_of(StepCount(steps): StepCount) -> Version {
+    Version(steps)
 }

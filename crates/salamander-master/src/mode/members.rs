@@ -62,7 +62,7 @@ impl Members {
             ModeEvent::Reported(told) => {
                 let MemberReport { version, generation, report } = *told;
                 if coordinator.is_on_line(generation) {
-                    let (line, version) = (coordinator.run().history().line, version.0);
+                    let line = coordinator.run().history().line;
                     effects.push(Effect::Report { line, version, report });
                 }
             }
