@@ -11,7 +11,7 @@ use salamander_core::asynchronous::{
 };
 use salamander_core::elastic::Work as Doing;
 use salamander_core::experiment::{Ps, Settings};
-use salamander_core::plan::MicroBatch;
+use salamander_core::plan::{MicroBatch, Slice};
 use salamander_core::report::{Brief, Measured};
 use salamander_net::Cancel;
 use salamander_ps::LedgerPage;
@@ -114,6 +114,14 @@ struct HeldLease {
 struct ValidationLease {
     task: u64,
     fence: u64,
+}
+
+/// A micro-batch as a part of its step: the pushes of all of them together are to be what the step would be.
+struct StepPart {
+    /// What its gradients are multiplied by.
+    divisor: f32,
+    /// Its part of the step's records, above 0: what it may have of a bound.
+    share: f64,
 }
 
 /// A micro-batch on its way to the servers.
@@ -262,9 +270,10 @@ impl<T: Trial> BatchComputer<T> {
         let StepSum { mut gradient, tally, metrics, loss, running, .. } =
             compute(model, pass, &[loaded], prepared.arithmetic, staging)?;
         check_running::<T>(&params::running(model), running.means())?;
-        let divisor = self.divisor(name);
+        let StepPart { divisor, share } = self.part(name);
         gradient.scale(divisor);
-        let gradient_norm = gradient.clip(self.job.prepared.clip)?;
+        let norm = gradient.clip(prepared.clip.map(|clip| clip.of_part(share)))?;
+        let gradient_norm = norm.map(|norm| norm / share);
         let mut rows = rows.into_inner();
         for row in &mut rows {
             row.values.iter_mut().for_each(|value| *value *= divisor);
@@ -305,12 +314,17 @@ impl<T: Trial> BatchComputer<T> {
         self.stale = true;
     }
 
-    /// What the gradients of a micro-batch are multiplied by: as those of its whole step.
-    fn divisor(&self, name: MicroBatch) -> f32 {
+    /// What a micro-batch is of its step.
+    fn part(&self, name: MicroBatch) -> StepPart {
         let plan = self.job.course.plan();
         let slices = plan.micro_batches(name.epoch, name.step, plan.aggregation);
-        let records = slices.iter().map(|s| s.positions.end - s.positions.start).sum();
-        self.job.course.divisor(records, plan.batches_in(name.step))
+        let records = |slice: &Slice| slice.positions.end - slice.positions.start;
+        let all: u64 = slices.iter().map(records).sum();
+        let own: u64 = slices.iter().filter(|slice| slice.name == name).map(records).sum();
+        StepPart {
+            divisor: self.job.course.divisor(all, plan.batches_in(name.step)),
+            share: own as f64 / all as f64,
+        }
     }
 
     fn loader(&self, names: &[MicroBatch]) -> Result<Loader<BatchOf<T>>, Error> {
