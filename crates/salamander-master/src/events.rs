@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use salamander_core::elastic::{Ending, GenerationChain, ReportPlace, Term, Version};
+use salamander_core::note::{Note, NoteTopic};
 use salamander_core::report::{Report, TaskResult};
 use salamander_proto::v1;
 use salamander_proto::v1::event::Event as Kind;
@@ -80,10 +81,11 @@ impl Events {
         self.push(Kind::Result(v1::FinishedTask { task, result: Some(result.into()) }));
     }
 
-    pub(crate) fn note(&mut self, text: String) {
+    pub(crate) fn note(&mut self, note: impl Into<Note>) {
+        let Note { text, topic } = note.into();
         info!("{text}");
         self.sink.note(&text);
-        self.push(Kind::Note(text));
+        self.push_about(Kind::Note(text), topic);
     }
 
     pub(crate) fn ended(&mut self, ending: Ending) {
@@ -109,6 +111,10 @@ impl Events {
     }
 
     fn push(&mut self, event: Kind) {
+        self.push_about(event, None);
+    }
+
+    fn push_about(&mut self, event: Kind, topic: Option<NoteTopic>) {
         self.newest += 1;
         if self.kept.len() == KEPT {
             self.kept.pop_front();
@@ -117,6 +123,7 @@ impl Events {
             number: self.newest,
             term: self.term.0,
             event: Some(event),
+            topic: topic.map(Into::into),
         });
     }
 }
@@ -127,7 +134,8 @@ fn feed(watcher: &mut Watcher, kept: &VecDeque<v1::Event>, term: Term) -> bool {
     let missed = (watcher.seen + 1 < oldest).then(|| {
         let missed = oldest - 1 - watcher.seen;
         let text = format!("{missed} events were missed: they are not kept for so long");
-        v1::Event { number: oldest - 1, term: term.0, event: Some(Kind::Note(text)) }
+        let event = Some(Kind::Note(text));
+        v1::Event { number: oldest - 1, term: term.0, event, topic: None }
     });
     let next = (watcher.seen + 1).saturating_sub(oldest) as usize;
     for event in missed.iter().chain(kept.iter().skip(next)) {

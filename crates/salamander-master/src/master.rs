@@ -179,7 +179,7 @@ impl Master {
                     self.step(now, ModeEvent::Disconnected(id));
                 }
             }
-            Effect::Note(text) => cluster.events.note(text),
+            Effect::Note(note) => cluster.events.note(note),
             Effect::Report { line, version, report } => cluster.report(line, version, report),
             Effect::Restored(version) => cluster.events.restored(version),
             Effect::Result { task, result } => cluster.events.result(task, result),

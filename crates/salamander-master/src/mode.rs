@@ -13,6 +13,7 @@ use salamander_core::elastic::{
     Beat, Ending, FromMember, GenerationChain, Hello, MemberReport, MembershipEntry, Millis, Peer,
     RunState, ToMember, Version, WorkerId,
 };
+use salamander_core::note::Note;
 use salamander_core::report::{Report, TaskResult};
 use salamander_proto::v1::ScaleRequest;
 
@@ -80,7 +81,7 @@ pub(crate) enum Effect {
     /// Tell a worker.
     Send(WorkerId, ToMember),
     /// Tell people.
-    Note(String),
+    Note(Note),
     /// Tell people what was measured, unless it was told.
     Report { line: GenerationChain, version: Version, report: Report },
     /// What comes after a version is told anew, where no line says so.

@@ -6,6 +6,7 @@ use salamander_core::asynchronous::{self, LeaseAnswer, LeaseAsk};
 use salamander_core::elastic::{Beat, Count, Generation, Term, Version, WorkerId};
 use salamander_core::ledger::Tally;
 use salamander_core::metrics::{Measure, Metric, Metrics};
+use salamander_core::note::NoteTopic;
 use salamander_core::plan::MicroBatch;
 use salamander_core::progress::{Progress, StepCount};
 use salamander_core::report::{
@@ -71,6 +72,24 @@ fn reports_come_back_as_they_were() {
     let wire = sent(v1::Report::from(Report::Step(lost)));
     assert!(matches!(Report::try_from(wire), Ok(Report::Step(step)) if step.loss.is_nan()));
     assert!(Report::try_from(v1::Report::default()).is_err());
+}
+
+#[test]
+fn what_a_note_is_about_comes_back_as_it_was() {
+    let topics = [
+        NoteTopic::WorkerRefused(WorkerId(7)),
+        NoteTopic::WorkerDropped(WorkerId(u64::MAX)),
+        NoteTopic::WorkerReplaced(WorkerId(0)),
+        NoteTopic::ProcessReplaced(3),
+        NoteTopic::ServerLeaves(1),
+        NoteTopic::WentBack(Generation { term: Term(2), number: 3 }),
+        NoteTopic::CheckpointKept("step-1".into()),
+    ];
+    for topic in topics {
+        let wire = sent(v1::NoteTopic::from(topic.clone()));
+        assert_eq!(NoteTopic::try_from(wire), Ok(topic));
+    }
+    assert!(NoteTopic::try_from(v1::NoteTopic::default()).is_err());
 }
 
 #[test]

@@ -276,7 +276,7 @@ impl Leases {
             ServerAnswer::Saved(id) => self.dispatcher.saved(process, id),
             ServerAnswer::Fallback(text) => {
                 let text = format!("parameter server {}: {text}", process.server);
-                self.effects.push(Effect::Note(text));
+                self.effects.push(Effect::Note(text.into()));
             }
             ServerAnswer::Trouble => self.tell(process, ServerCall::Look),
         }
@@ -314,7 +314,7 @@ impl Leases {
             DispatchAction::Dismiss { to, reason } => {
                 let text = format!("parameter server {} dismissed: {reason}", to.server);
                 let replace = Effect::Replace(WorkerId(to.incarnation), None);
-                self.effects.extend([Effect::Note(text), replace]);
+                self.effects.extend([Effect::Note(text.into()), replace]);
             }
             DispatchAction::Validate { epoch } => {
                 self.ended = Some(epoch);
@@ -348,7 +348,7 @@ impl Leases {
                 if moves {
                     let servers = count(servers.into(), "parameter server");
                     let text = format!("partitions move to {servers}");
-                    self.effects.push(Effect::Note(text));
+                    self.effects.push(Effect::Note(text.into()));
                 }
             }
             AsynchronousEntry::Finished(_)

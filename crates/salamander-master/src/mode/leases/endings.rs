@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use salamander_core::asynchronous::{History, ServerCheckpoint};
 use salamander_core::course::Next;
 use salamander_core::elastic::{Ending, Millis, TaskQueue};
+use salamander_core::note::{Note, NoteTopic};
 use salamander_core::report::EvaluationPart;
 use salamander_core::status::CheckpointStatus;
 use tracing::error;
@@ -56,7 +57,7 @@ impl Leases {
             Next::Step(_) | Next::Finished => {
                 let Some(epoch) = self.ended.take() else { return false };
                 if let Err(not_yet) = self.dispatcher.next_epoch(epoch) {
-                    self.effects.push(Effect::Note(not_yet.to_string()));
+                    self.effects.push(Effect::Note(not_yet.to_string().into()));
                 }
                 true
             }
@@ -141,7 +142,8 @@ impl Leases {
                     version,
                     generation: kept.id,
                 });
-                let note = format!("checkpoint {id} kept");
+                let text = format!("checkpoint {id} kept");
+                let note = Note::about(NoteTopic::CheckpointKept(id.clone()), text);
                 self.effects.extend([Effect::Kept(id), Effect::Note(note)]);
             }
             Err(reason) => {
