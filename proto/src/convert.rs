@@ -12,7 +12,7 @@ mod wire;
 
 use salamander_core::asynchronous::LeaseAsk;
 use salamander_core::elastic::{
-    Beat, Ended, FromMember, Generation, Order, Term, ToMember, WorkerId,
+    Beat, Ended, FromMember, Generation, Order, Term, ToMember, Version, WorkerId,
 };
 use salamander_core::report::{Report, TaskResult};
 use salamander_core::status::TableStats;
@@ -60,7 +60,7 @@ pub enum FromProcess {
     /// For people and files, about a version.
     Report {
         /// The version.
-        version: u64,
+        version: Version,
         /// The generation that came by it.
         generation: Generation,
         /// The report.

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use rustix::process::Signal;
+use salamander_train::checkpoint::{CheckpointStore, Which};
 use serde_json::Value;
 use tests::chaos::{self, Fire};
 use tests::factors::ratings_csv;
@@ -157,6 +158,61 @@ fn another_number_of_servers_takes_its_partitions_from_the_one_before() {
     let fire = Fire { servers: 2, asynchronous: true, delay_ms: 5, ..fire(1, 2, 12) };
     let notes = scaled(&fire, "partitions move to");
     assert!(!notes.contains("partitions are read from a checkpoint"), "{notes}");
+}
+
+/// Each of the four micro-batches of the only step has its part of the bound. Their gradients are on different weights,
+/// and 0.05 of norm together, so that a quarter of that for each comes to half of it.
+#[test]
+fn a_bound_on_gradients_is_one_for_a_whole_step() {
+    let place = Workplace::new();
+    let ids: String = (0..40).map(|id| format!("{id}\n")).collect();
+    place.write("ids.csv", &format!("id\n{ids}"));
+    let text = "entrypoint: tally\n\
+                data: {training: ids.csv}\n\
+                strategy: ps\n\
+                micro_batches: 4\n\
+                clip: {norm: 0.05}\n\
+                hyperparameters: {global_batch_size: 40, records: 40}\n\
+                searcher: {metric: loss, max_length: {epochs: 1}}\n";
+    let experiment = place.write("bounded.yaml", text).display().to_string();
+    let summary = place.train(&[&experiment]);
+    let run = std::path::Path::new(summary["dir"].as_str().expect("a folder"));
+    let checkpoint = CheckpointStore::find(&run.join("checkpoints"), &Which::Latest);
+    let model = checkpoint.expect("a checkpoint").state.model;
+    let weights = model.values().flat_map(|weights| weights.iter::<f32>());
+    let moved = weights.map(|weight| f64::from(weight).powi(2)).sum::<f64>().sqrt();
+    assert!((moved - 0.025).abs() < 1e-3, "the step moved the weights by {moved}");
+    // Of the mean over ten records, each of which has a weight of its own.
+    let log = std::fs::read_to_string(run.join("metrics.jsonl")).expect("metrics");
+    let lines = log.lines().map(|line| serde_json::from_str::<Value>(line).expect("a line"));
+    let norms: Vec<f64> = lines.filter_map(|line| line["gradient_norm"].as_f64()).collect();
+    assert!(norms.len() == 1 && (norms[0] - 0.1_f64.sqrt()).abs() < 1e-3, "{norms:?}");
+}
+
+/// The epoch ends with what it holds, so that the other one waits for it.
+#[test]
+fn a_worker_that_hangs_with_a_lease_is_replaced() {
+    let place = Workplace::new();
+    let ids: String = (0..400).map(|id| format!("{id}\n")).collect();
+    place.write("ids.csv", &format!("id\n{ids}"));
+    let hang = place.write("hang", "whoever removes this hangs");
+    let text = format!(
+        "entrypoint: tally\n\
+         data: {{training: ids.csv, shuffle: full}}\n\
+         strategy: ps\n\
+         workers: 2\n\
+         micro_batches: 2\n\
+         hyperparameters: {{global_batch_size: 40, records: 400, hang_file: {}}}\n\
+         searcher: {{metric: loss, max_length: {{epochs: 2}}}}\n\
+         elastic: {{silence: 1, hang: 2}}\n",
+        hang.display()
+    );
+    let experiment = place.write("hanging.yaml", &text).display().to_string();
+    let summary = place.train(&[&experiment]);
+    assert_eq!(summary["state"], "completed");
+    assert!(!hang.exists(), "nobody hung");
+    assert!(summary["restarts"]["worker"].as_u64() >= Some(1), "{summary}");
+    clean(&summary, 2, 400);
 }
 
 #[test]

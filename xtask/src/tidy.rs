@@ -1,7 +1,7 @@
 //! Enforces the house rules that rustfmt and clippy do not know, because asking does not scale.
 //!
-//! The rules are pure functions in [`rules`], [`names`], [`links`], [`features`], [`proofs`] and [`layers`]; only
-//! this file reads files and starts programs.
+//! The rules are pure functions in [`rules`], [`names`], [`examples`], [`links`], [`features`], [`proofs`] and
+//! [`layers`]; only this file reads files and starts programs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -12,6 +12,7 @@ use std::process::Command;
 
 use anyhow::{Context, bail, ensure};
 
+mod examples;
 mod features;
 mod layers;
 mod links;
@@ -71,6 +72,8 @@ pub(crate) fn run(root: &Path) -> anyhow::Result<()> {
     failures.extend(proofs::proofs(page, &functions));
     failures.extend(types.repeated());
     failures.extend(rules::median(&lengths));
+    let library = text_of(root, &format!("{}/lib.rs", examples::LIBRARY))?;
+    failures.extend(examples::missing(&library, |path| fs::read_to_string(root.join(path)).ok()));
     let manifest = text_of(root, features::MANIFEST)?;
     for path in features::PAGES {
         failures.extend(features::unlisted(&manifest, path, &text_of(root, path)?));

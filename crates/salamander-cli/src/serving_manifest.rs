@@ -55,9 +55,11 @@ pub(crate) fn text(args: &Args) -> Result<String, Error> {
         models: args.models.clone(),
         arguments: args.arguments.clone(),
         claim: args.storage_claim.clone(),
-        replicas: (args.min_replicas, args.max_replicas),
+        min_replicas: args.min_replicas,
+        max_replicas: args.max_replicas,
         waiting: args.waiting,
-        resources: (args.cpu.clone(), args.memory.clone()),
+        cpu: args.cpu.clone(),
+        memory: args.memory.clone(),
         token_secret: args.token_secret.clone(),
     };
     let objects = match args.kserve {

@@ -143,8 +143,15 @@ pub struct Course {
     end: Extent,
     progress: Progress,
     epoch_started: Duration,
-    /// When a checkpoint was last asked for, and whether only to recover from.
-    asked_to_save: (Duration, bool),
+    asked_to_save: SaveAsked,
+}
+
+/// When a checkpoint was last asked for.
+#[derive(Clone, Copy, Debug, Default)]
+struct SaveAsked {
+    at: Duration,
+    /// It is one to recover from, and nothing else.
+    only_to_recover: bool,
 }
 
 impl Course {
@@ -185,7 +192,7 @@ impl Course {
         let progress = Progress::default();
         let epoch_started = Duration::ZERO;
         let experiment = experiment.clone();
-        let asked_to_save = (Duration::ZERO, false);
+        let asked_to_save = SaveAsked::default();
         let mut course = Self {
             experiment,
             schedule,

@@ -14,7 +14,7 @@
 //! - [`asynchronous`]: training on parameter servers, as pure state machines
 //! - [`metrics`], [`watch`]: metrics that can be merged; best value and early stop
 //! - [`course`]: what follows a step, for every strategy; [`progress`]: where training stands
-//! - [`report`]: what a run tells about itself; [`callback`]: who is told
+//! - [`report`]: what a run tells about itself; [`callback`]: who is told; [`note`]: what people are told besides
 //! - [`status`]: where a run stands
 //! - [`environment`]: the environment variables that programs read
 //! - [`seed`]: random streams by name
@@ -32,6 +32,7 @@ pub mod layout;
 pub mod ledger;
 pub mod loss_scale;
 pub mod metrics;
+pub mod note;
 pub mod optimizer;
 pub mod order;
 pub mod plan;

@@ -24,7 +24,7 @@ pub struct Status {
     /// Generations that began.
     pub generations: u64,
     /// The newest version that was heard of.
-    pub version: u64,
+    pub version: Version,
     /// The workers that are known.
     pub workers: Vec<WorkerStatus>,
     /// How many workers are wanted.
@@ -247,7 +247,7 @@ mod tests {
             term: Term(1),
             generation: Some(generation),
             generations: 2,
-            version: 9,
+            version: Version(9),
             workers: vec![WorkerStatus {
                 id: WorkerId(17),
                 slot: 1,

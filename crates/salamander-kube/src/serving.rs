@@ -31,12 +31,16 @@ pub struct ServingDeployment {
     pub arguments: Vec<String>,
     /// The claim with the models.
     pub claim: String,
-    /// The fewest and the most pods.
-    pub replicas: (u32, u32),
+    /// The fewest pods.
+    pub min_replicas: u32,
+    /// The most.
+    pub max_replicas: u32,
     /// Requests that wait in a pod, on average, above which there are more pods.
     pub waiting: u32,
-    /// Cores and memory of a pod.
-    pub resources: (String, String),
+    /// Cores of a pod.
+    pub cpu: String,
+    /// Its memory.
+    pub memory: String,
     /// The secret with the token (`token`) that clients must send.
     pub token_secret: Option<String>,
 }
@@ -50,7 +54,7 @@ impl ServingDeployment {
             json!({
                 "apiVersion": "apps/v1", "kind": "Deployment", "metadata": self.metadata(),
                 "spec": {
-                    "replicas": self.replicas.0,
+                    "replicas": self.min_replicas,
                     "selector": {"matchLabels": labels},
                     // A new pod is ready before an old one goes.
                     "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 0, "maxSurge": 1}},
@@ -72,10 +76,10 @@ impl ServingDeployment {
                 },
             }),
         ];
-        if self.replicas.1 > self.replicas.0 {
+        if self.max_replicas > self.min_replicas {
             objects.push(self.autoscaler());
         }
-        if self.replicas.0 > 1 {
+        if self.min_replicas > 1 {
             objects.push(json!({
                 "apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": self.metadata(),
                 "spec": {"maxUnavailable": 1, "selector": {"matchLabels": labels}},
@@ -92,8 +96,8 @@ impl ServingDeployment {
         let mut runtime = self.pod();
         let volumes = runtime["volumes"].take();
         let predictor = json!({
-            "minReplicas": self.replicas.0,
-            "maxReplicas": self.replicas.1,
+            "minReplicas": self.min_replicas,
+            "maxReplicas": self.max_replicas,
             "scaleMetric": "concurrency",
             "scaleTarget": self.waiting,
             "model": {
@@ -136,13 +140,13 @@ impl ServingDeployment {
         if self.models.is_empty() {
             return wrong("name at least one model".to_string());
         }
-        let (least, most) = self.replicas;
+        let (least, most) = (self.min_replicas, self.max_replicas);
         if least == 0 || most < least {
             return wrong(format!(
                 "{least} to {most} pods: at least 1 is needed, and not fewer at most than at least"
             ));
         }
-        let (cores, memory) = &self.resources;
+        let (cores, memory) = (&self.cpu, &self.memory);
         match [cores, memory].into_iter().find(|amount| value(amount).is_none()) {
             Some(amount) => {
                 wrong(format!("\"{amount}\" is no amount: write 500m or 2, 512Mi or 1Gi"))
@@ -198,7 +202,7 @@ impl ServingDeployment {
                 json!({"name": "token", "mountPath": "/etc/salamander/token", "readOnly": true}),
             );
         }
-        let (cores, memory) = &self.resources;
+        let (cores, memory) = (&self.cpu, &self.memory);
         let probe = |path: &str, period: u32, failures: u32| {
             json!({
                 "httpGet": {"path": path, "port": "http"},
@@ -225,7 +229,7 @@ impl ServingDeployment {
 
     /// By what waits: cores are busy long before anybody has to wait.
     fn autoscaler(&self) -> Value {
-        let (least, most) = self.replicas;
+        let (least, most) = (self.min_replicas, self.max_replicas);
         json!({
             "apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler", "metadata": self.metadata(),
             "spec": {
@@ -262,9 +266,11 @@ mod tests {
             models: vec!["digits=/models/mnist".to_string()],
             arguments: vec!["--watch".to_string()],
             claim: "runs".to_string(),
-            replicas: (1, 4),
+            min_replicas: 1,
+            max_replicas: 4,
             waiting: 8,
-            resources: ("2".to_string(), "1Gi".to_string()),
+            cpu: "2".to_string(),
+            memory: "1Gi".to_string(),
             token_secret: None,
         }
     }
@@ -295,8 +301,8 @@ mod tests {
             assert!(error.contains(expected), "{error}");
         };
         check(|wrong| wrong.name = "Digits".to_string(), "cannot be the name");
-        check(|wrong| wrong.replicas = (3, 2), "3 to 2 pods");
+        check(|wrong| (wrong.min_replicas, wrong.max_replicas) = (3, 2), "3 to 2 pods");
         check(|wrong| wrong.models.clear(), "at least one model");
-        check(|wrong| wrong.resources.1 = "much".to_string(), "much");
+        check(|wrong| wrong.memory = "much".to_string(), "much");
     }
 }

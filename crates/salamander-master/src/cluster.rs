@@ -2,8 +2,9 @@
 //! on disk.
 
 use salamander_core::elastic::{
-    Ending, GenerationChain, MembershipEntry, Millis, Seat, Term, ToMember, WorkerId,
+    Ending, GenerationChain, MembershipEntry, Millis, Seat, Term, ToMember, Version, WorkerId,
 };
+use salamander_core::note::{Note, NoteTopic};
 use salamander_core::report::Report;
 use salamander_core::words::count_is;
 use salamander_proto::client::{Registration, Role, TrainedOn};
@@ -36,7 +37,7 @@ pub(crate) struct Cluster {
     /// Masters before this one.
     pub(crate) master_restarts: u64,
     /// The newest version that was told of.
-    pub(crate) version: u64,
+    pub(crate) version: Version,
     pub(crate) journal: Journal<Record>,
     pub(crate) data: Option<TrainedOn>,
     pub(crate) silence: Millis,
@@ -89,9 +90,10 @@ impl Cluster {
         let Record::Entry { entry, .. } = record else { return };
         match entry {
             MembershipEntry::Checkpoint(mark) => {
-                self.version = self.version.max(mark.version.0);
+                self.version = self.version.max(mark.version);
                 self.events.sink.kept(&mark.id);
-                self.events.note(format!("checkpoint {} kept, version {}", mark.id, mark.version));
+                let text = format!("checkpoint {} kept, version {}", mark.id, mark.version);
+                self.events.note(Note::about(NoteTopic::CheckpointKept(mark.id.clone()), text));
             }
             MembershipEntry::Scaled(workers) => {
                 self.events.note(format!("{} wanted", count_is(*workers as u64, "worker")));
@@ -100,7 +102,7 @@ impl Cluster {
                 let servers = count_is(*servers as u64, "parameter server");
                 self.events.note(format!("{servers} wanted"));
             }
-            MembershipEntry::Stopping => self.events.note("an early end was asked for".into()),
+            MembershipEntry::Stopping => self.events.note("an early end was asked for"),
             MembershipEntry::Ended(ending) => self.ended(now, ending),
             MembershipEntry::Opened
             | MembershipEntry::Prepared(_)
@@ -139,7 +141,7 @@ impl Cluster {
     }
 
     /// Takes a report, if nothing as new was taken before.
-    pub(crate) fn report(&mut self, line: GenerationChain, version: u64, report: Report) {
+    pub(crate) fn report(&mut self, line: GenerationChain, version: Version, report: Report) {
         if self.events.report(line, version, report) {
             self.version = self.version.max(version);
             self.processes.progressed();
@@ -219,7 +221,8 @@ impl Cluster {
         if self.processes.replace(id)
             && let Some(reason) = reason
         {
-            self.events.note(format!("worker {id} replaced: {reason}"));
+            let text = format!("worker {id} replaced: {reason}");
+            self.events.note(Note::about(NoteTopic::WorkerReplaced(id), text));
         }
     }
 
@@ -234,7 +237,8 @@ impl Cluster {
         }
         for slot in self.processes.unheard(before) {
             if self.processes.replace_slot(slot) {
-                self.events.note(format!("slot {slot}: its process does not answer, replaced"));
+                let text = format!("slot {slot}: its process does not answer, replaced");
+                self.events.note(Note::about(NoteTopic::ProcessReplaced(slot), text));
             }
         }
     }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use salamander_core::course::LeasePlan;
-use salamander_core::elastic::Timeouts;
+use salamander_core::elastic::{Timeouts, Version};
 use salamander_core::report::{Report, TaskResult};
 use salamander_net::Tls;
 
@@ -46,7 +46,7 @@ pub enum ModePlan {
 /// Where the program keeps what the master is told. Called on the master's thread, which it must not hold up.
 pub trait Sink: Send {
     /// Something of a version, each once and in order.
-    fn report(&mut self, _version: u64, _report: &Report) {}
+    fn report(&mut self, _version: Version, _report: &Report) {}
     /// A task and its result, each once; those of earlier masters come again when a master takes over.
     fn result(&mut self, _task: u64, _result: &TaskResult) {}
     /// Something that people may want to know.

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use salamander_core::elastic::{Ending, GenerationChain, ReportPlace, Term, Version};
+use salamander_core::note::{Note, NoteTopic};
 use salamander_core::report::{Report, TaskResult};
 use salamander_proto::v1;
 use salamander_proto::v1::event::Event as Kind;
@@ -49,9 +50,14 @@ impl Events {
 
     /// Takes a report, if nothing as new was taken before: whoever becomes the one that reports may
     /// repeat what another has told already.
-    pub(crate) fn report(&mut self, line: GenerationChain, version: u64, report: Report) -> bool {
+    pub(crate) fn report(
+        &mut self,
+        line: GenerationChain,
+        version: Version,
+        report: Report,
+    ) -> bool {
         let mut taken = self.told.taken();
-        let place = ReportPlace { version: Version(version), part: report.part() };
+        let place = ReportPlace { version, part: report.part() };
         if !taken.take(line, place) {
             return false;
         }
@@ -63,7 +69,7 @@ impl Events {
     }
 
     /// The run goes on from a checkpoint of this version: what comes after it is told anew.
-    pub(crate) fn restored(&mut self, version: u64) {
+    pub(crate) fn restored(&mut self, version: Version) {
         let mut taken = self.told.taken();
         taken.restored(version);
         self.told.set(taken);
@@ -75,10 +81,11 @@ impl Events {
         self.push(Kind::Result(v1::FinishedTask { task, result: Some(result.into()) }));
     }
 
-    pub(crate) fn note(&mut self, text: String) {
+    pub(crate) fn note(&mut self, note: impl Into<Note>) {
+        let Note { text, topic } = note.into();
         info!("{text}");
         self.sink.note(&text);
-        self.push(Kind::Note(text));
+        self.push_about(Kind::Note(text), topic);
     }
 
     pub(crate) fn ended(&mut self, ending: Ending) {
@@ -104,6 +111,10 @@ impl Events {
     }
 
     fn push(&mut self, event: Kind) {
+        self.push_about(event, None);
+    }
+
+    fn push_about(&mut self, event: Kind, topic: Option<NoteTopic>) {
         self.newest += 1;
         if self.kept.len() == KEPT {
             self.kept.pop_front();
@@ -112,6 +123,7 @@ impl Events {
             number: self.newest,
             term: self.term.0,
             event: Some(event),
+            topic: topic.map(Into::into),
         });
     }
 }
@@ -122,7 +134,8 @@ fn feed(watcher: &mut Watcher, kept: &VecDeque<v1::Event>, term: Term) -> bool {
     let missed = (watcher.seen + 1 < oldest).then(|| {
         let missed = oldest - 1 - watcher.seen;
         let text = format!("{missed} events were missed: they are not kept for so long");
-        v1::Event { number: oldest - 1, term: term.0, event: Some(Kind::Note(text)) }
+        let event = Some(Kind::Note(text));
+        v1::Event { number: oldest - 1, term: term.0, event, topic: None }
     });
     let next = (watcher.seen + 1).saturating_sub(oldest) as usize;
     for event in missed.iter().chain(kept.iter().skip(next)) {
@@ -151,8 +164,8 @@ mod tests {
     struct Told(Arc<Mutex<Vec<u64>>>);
 
     impl Sink for Told {
-        fn report(&mut self, version: u64, _report: &Report) {
-            self.0.lock().expect("not poisoned").push(version);
+        fn report(&mut self, version: Version, _report: &Report) {
+            self.0.lock().expect("not poisoned").push(version.0);
         }
         fn note(&mut self, _text: &str) {}
     }
@@ -180,7 +193,8 @@ mod tests {
         let mut events = events(1, Some((1, 0)), told.clone());
         let places = [(1, 0), (2, 0), (2, 0), (1, 9), (2, 1), (5, 0), (3, 0)];
         let line = GenerationChain::default();
-        let taken = places.map(|(version, part)| events.report(line, version, of_part(part)));
+        let mut report = |version, part| events.report(line, Version(version), of_part(part));
+        let taken = places.map(|(version, part)| report(version, part));
         assert_eq!(taken, [false, true, false, false, true, true, false]);
         assert_eq!(*told.0.lock().expect("not poisoned"), [2, 2, 5]);
     }

@@ -69,7 +69,7 @@ impl Master {
             ),
             events: Events::new(run.term(), told, config.sink),
             master_restarts: past.masters,
-            version: past.history.checkpoint.as_ref().map_or(0, |mark| mark.version.0),
+            version: past.history.checkpoint.as_ref().map(|mark| mark.version).unwrap_or_default(),
             journal,
             data: past.data,
             silence: config.timeouts.silence,
@@ -179,7 +179,7 @@ impl Master {
                     self.step(now, ModeEvent::Disconnected(id));
                 }
             }
-            Effect::Note(text) => cluster.events.note(text),
+            Effect::Note(note) => cluster.events.note(note),
             Effect::Report { line, version, report } => cluster.report(line, version, report),
             Effect::Restored(version) => cluster.events.restored(version),
             Effect::Result { task, result } => cluster.events.result(task, result),

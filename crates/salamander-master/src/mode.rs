@@ -11,8 +11,9 @@ use std::collections::BTreeSet;
 use salamander_core::asynchronous::Process;
 use salamander_core::elastic::{
     Beat, Ending, FromMember, GenerationChain, Hello, MemberReport, MembershipEntry, Millis, Peer,
-    RunState, ToMember, WorkerId,
+    RunState, ToMember, Version, WorkerId,
 };
+use salamander_core::note::Note;
 use salamander_core::report::{Report, TaskResult};
 use salamander_proto::v1::ScaleRequest;
 
@@ -80,11 +81,11 @@ pub(crate) enum Effect {
     /// Tell a worker.
     Send(WorkerId, ToMember),
     /// Tell people.
-    Note(String),
+    Note(Note),
     /// Tell people what was measured, unless it was told.
-    Report { line: GenerationChain, version: u64, report: Report },
+    Report { line: GenerationChain, version: Version, report: Report },
     /// What comes after a version is told anew, where no line says so.
-    Restored(u64),
+    Restored(Version),
     /// A task has this result.
     Result { task: u64, result: TaskResult },
     /// A checkpoint counts.

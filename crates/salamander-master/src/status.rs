@@ -14,10 +14,14 @@ pub(crate) fn of(master: &Master) -> Status {
     let Master { mode, cluster, .. } = master;
     let run = mode.run();
     let history = run.history();
-    let (generation, names, tasks, version) = match mode {
-        Mode::Members(members) => (members.coordinator.generation(), None, None, 0),
-        Mode::Leases(leases) => (None, Some(leases.dispatcher.status()), None, leases.version),
-        Mode::Tasks(tasks) => (None, None, Some(tasks.queue.count()), 0),
+    let (generation, names, tasks) = match mode {
+        Mode::Members(members) => (members.coordinator.generation(), None, None),
+        Mode::Leases(leases) => (None, Some(leases.dispatcher.status()), None),
+        Mode::Tasks(tasks) => (None, None, Some(tasks.queue.count())),
+    };
+    let version = match mode {
+        Mode::Leases(leases) => cluster.version.max(leases.version),
+        Mode::Members(_) | Mode::Tasks(_) => cluster.version,
     };
     let restarts = cluster.processes.restarts();
     Status {
@@ -29,7 +33,7 @@ pub(crate) fn of(master: &Master) -> Status {
         term: run.term(),
         generation,
         generations: history.generations,
-        version: cluster.version.max(version),
+        version,
         workers: workers(master),
         wanted: run.wanted().workers,
         servers: servers(master),

@@ -2,6 +2,53 @@
 //!
 //! Records are decoded and put side by side by the example's own functions, as in training, so that a model that is
 //! served sees what it has learned from.
+//!
+//! ```
+//! use salamander::data::{Row, Value};
+//! use salamander::prelude::*;
+//! use salamander::train::*;
+//! use salamander_train::model::{Trained, Weights};
+//! # #[derive(Example)]
+//! # struct Point { #[input(columns = ["x", "y"])] at: [f32; 2], #[label] side: u8 }
+//! # #[derive(Module, Debug)]
+//! # struct Net { out: Linear }
+//! # impl Trial for Net {
+//! #     const NAME: &str = "net";
+//! #     type Hparams = ();
+//! #     type Example = Point;
+//! #     type Output = Tensor<2>;
+//! #     fn build(cx: &Context<()>) -> Result<Self, BuildError> {
+//! #         Ok(Self { out: LinearConfig::new(2, 2).init(&cx.device) })
+//! #     }
+//! #     fn forward(&self, batch: &PointBatch) -> Tensor<2> { self.out.forward(batch.at.clone()) }
+//! #     fn loss(&self, output: &Tensor<2>, batch: &PointBatch) -> Tensor<1> {
+//! #         cross_entropy(output, &batch.side)
+//! #     }
+//! #     fn optimizer(_: &()) -> impl Into<Optimizer> { Optimizer::sgd(1.0) }
+//! # }
+//! # let folder = tempfile::tempdir()?;
+//! # let path = folder.path().join("model.safetensors");
+//! # let device = device::select("cpu")?;
+//! # let experiment = Experiment::parse("hyperparameters: {}", &[])?;
+//! # weights::save(&build::<Net>(&experiment, &device.clone().autodiff())?, &path)?;
+//!
+//! let weights = Weights::File(&path);
+//! let trained = Trained { experiment: &experiment, weights, device: &device, table_memory: None };
+//! let net = models![Net].find(Some("net"))?.load(trained)?;
+//!
+//! // On any thread: records are decoded as they come. They need no label.
+//! let decoder = net.decoder();
+//! let mut examples = decoder.empty();
+//! for (x, y) in [("0.9", "0.1"), ("0.2", "0.7"), ("0.5", "0.4")] {
+//!     let cells = [("x", x), ("y", y)];
+//!     let row = Row::new(cells.map(|(name, text)| (name.into(), Value::Text(text))).into());
+//!     decoder.push(&row, &mut examples)?;
+//! }
+//! // On the model's own: two of them at once, at most.
+//! let answers = net.infer(vec![examples], 2)?;
+//! assert_eq!((answers.records, answers.values.width), (3, 2));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 use std::any::Any;
 use std::marker::PhantomData;

@@ -1,5 +1,18 @@
 //! Where a process's time goes while it trains, and what it takes of its machine: a line in the run's folder now and
 //! then, for the profiler of the dashboard. A thread of its own writes them, so that no step waits for a disk.
+//!
+//! ```
+//! use std::sync::Arc;
+//! use salamander_train::profile::{Profiler, WorkTimes};
+//!
+//! # let run = tempfile::tempdir()?;
+//! let profiler = Profiler::start(run.path(), "evaluation", Arc::new(WorkTimes::default()));
+//! // .. whatever the process is there for ..
+//! drop(profiler);
+//! let lines = std::fs::read_to_string(run.path().join("profile/evaluation.jsonl"))?;
+//! assert!(lines.lines().all(|line| line.contains("\"steps\":0")), "{lines}");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use prost::Message as _;
 use salamander_core::elastic::{
-    Beat, FromMember, Generation, MemberReport, Term, ToMember, Version, WorkerId,
+    Beat, FromMember, Generation, MemberReport, Term, ToMember, WorkerId,
 };
 use salamander_core::report::Report;
 use salamander_core::status::TableStats;
@@ -196,13 +196,13 @@ impl Sender {
     /// Sends something for people and files. The master takes each (version, [`Report::part`]) once, in growing
     /// order.
     pub fn report(&self, told: MemberReport<Report>) {
-        let MemberReport { version: Version(version), generation, report } = told;
+        let MemberReport { version, generation, report } = told;
         let report = Box::new(report);
         let said = FromProcess::Report { version, generation, report };
         let message = v1::ProcessMessage::from(said);
         let bytes = message.encoded_len();
         if bytes > limits::REPORT {
-            warn!(version, bytes, "a report is too long and was left out");
+            warn!(%version, bytes, "a report is too long and was left out");
             return;
         }
         self.0.push(Matters::Long, message);

@@ -6,6 +6,7 @@ use salamander_core::asynchronous::{self, LeaseAnswer, LeaseAsk};
 use salamander_core::elastic::{Beat, Count, Generation, Term, Version, WorkerId};
 use salamander_core::ledger::Tally;
 use salamander_core::metrics::{Measure, Metric, Metrics};
+use salamander_core::note::NoteTopic;
 use salamander_core::plan::MicroBatch;
 use salamander_core::progress::{Progress, StepCount};
 use salamander_core::report::{
@@ -74,6 +75,24 @@ fn reports_come_back_as_they_were() {
 }
 
 #[test]
+fn what_a_note_is_about_comes_back_as_it_was() {
+    let topics = [
+        NoteTopic::WorkerRefused(WorkerId(7)),
+        NoteTopic::WorkerDropped(WorkerId(u64::MAX)),
+        NoteTopic::WorkerReplaced(WorkerId(0)),
+        NoteTopic::ProcessReplaced(3),
+        NoteTopic::ServerLeaves(1),
+        NoteTopic::WentBack(Generation { term: Term(2), number: 3 }),
+        NoteTopic::CheckpointKept("step-1".into()),
+    ];
+    for topic in topics {
+        let wire = sent(v1::NoteTopic::from(topic.clone()));
+        assert_eq!(NoteTopic::try_from(wire), Ok(topic));
+    }
+    assert!(NoteTopic::try_from(v1::NoteTopic::default()).is_err());
+}
+
+#[test]
 fn a_status_comes_back_as_it_was() {
     let generation = Generation { term: Term(2), number: 3 };
     let status = Status {
@@ -81,7 +100,7 @@ fn a_status_comes_back_as_it_was() {
         reason: Some("why".into()),
         term: Term(2),
         generation: Some(generation),
-        version: 8,
+        version: Version(8),
         workers: vec![WorkerStatus {
             id: WorkerId(u64::MAX),
             slot: 1,

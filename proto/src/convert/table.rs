@@ -9,6 +9,7 @@ use salamander_core::elastic::{
 };
 use salamander_core::ledger::Tally;
 use salamander_core::metrics::{Measure, Metric};
+use salamander_core::note::NoteTopic;
 use salamander_core::plan::MicroBatch;
 use salamander_core::report::{
     Brief, EndReport, EpochReport, EvaluationPart, Measured, Report, Start, StepReport, TaskResult,
@@ -71,6 +72,10 @@ alternatives! {
     Ending => ending::Kind in Ending.kind { Completed {}, Interrupted {}, Failed(reason) }
     Ended => ended::Kind in Ended.kind { Finished {}, Killed(by), Crashed(reason), Mistaken(reason) }
     Order => order::Kind in Order.kind { Start(slot), End(slot) }
+    NoteTopic => note_topic::Kind in NoteTopic.kind {
+        WorkerRefused(worker), WorkerDropped(worker), WorkerReplaced(worker), ProcessReplaced(slot),
+        ServerLeaves(seat), WentBack(generation), CheckpointKept(id),
+    }
 }
 
 // Reports.

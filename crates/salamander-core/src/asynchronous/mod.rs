@@ -24,7 +24,8 @@
 //!
 //! # Leases
 //! The fencing number of a lease says which one a report is for, so that the count of what is leased is right. It
-//! guards nothing else: work that is done twice is applied once.
+//! guards nothing else: work that is done twice is applied once. A worker that hangs with one is noticed when others have
+//! waited for it ([`HangWatch`]).
 //!
 //! # A run
 //! One server, one worker, two steps:
@@ -76,6 +77,7 @@
 mod applied;
 mod dispatcher;
 mod gate;
+mod hang_watch;
 mod journal;
 mod lease_messages;
 mod map;
@@ -94,6 +96,7 @@ pub use dispatcher::{
     Waiting,
 };
 pub use gate::{Envelope, Gate, HeldPartitions, Holds, Refused, Resetting};
+pub use hang_watch::HangWatch;
 pub use journal::{AsynchronousEntry, History, PartitionSource, Placement, ServerCheckpoint};
 pub use lease_messages::{LeaseAnswer, LeaseAsk};
 pub use map::{Lineage, Map, MapVersion};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Collected, Course, Error, StepDone, StepPlace, advance};
+use super::{Collected, Course, Error, SaveAsked, StepDone, StepPlace, advance};
 use crate::experiment::CheckpointPolicy;
 use crate::metrics::Metrics;
 use crate::progress::{After, Extent, StepCount, StepEnd, due, is_default};
@@ -73,7 +73,7 @@ impl Course {
         if self.next_step().is_some() {
             self.progress.interrupted = true;
             self.progress.after = Some(After::Save(None));
-            self.asked_to_save.1 = false;
+            self.asked_to_save.only_to_recover = false;
         }
     }
 
@@ -190,7 +190,7 @@ impl Course {
         if end.save || end.recovery {
             let value = watched.map(|watched| watched.value).filter(|value| !value.is_nan());
             self.progress.after = Some(After::Save(value));
-            self.asked_to_save = (now, !end.save);
+            self.asked_to_save = SaveAsked { at: now, only_to_recover: !end.save };
         }
         report
     }
@@ -198,12 +198,12 @@ impl Course {
     /// Whether it is time for a checkpoint to recover from: there was none of any kind for the period.
     pub fn recovery_due(&self, now: Duration) -> bool {
         let period = self.experiment.recovery_period.0;
-        period > 0.0 && now.saturating_sub(self.asked_to_save.0).as_secs_f64() >= period
+        period > 0.0 && now.saturating_sub(self.asked_to_save.at).as_secs_f64() >= period
     }
 
     /// Whether the checkpoint that was last asked for is only one to recover from.
     pub fn is_recovery(&self) -> bool {
-        self.asked_to_save.1
+        self.asked_to_save.only_to_recover
     }
 
     /// Whether the validation that comes next, or the checkpoint, is that of a complete epoch.

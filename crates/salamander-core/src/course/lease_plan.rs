@@ -6,12 +6,15 @@ use std::sync::Arc;
 use super::Course;
 use crate::asynchronous::{ServerCheckpoint, Settings};
 use crate::callback::Callbacks;
+use crate::elastic::Millis;
 use crate::progress::Progress;
 
 /// What the master leads by: workers lease names of micro-batches instead of being members.
 pub struct LeasePlan {
     /// Names of micro-batches, and how far workers may run apart.
     pub settings: Settings,
+    /// Others wait for a worker for so long before it is replaced.
+    pub hang: Millis,
     /// The course of training, with nothing done,
     pub course: Course,
     /// and the file that it is kept in.

@@ -99,7 +99,7 @@ impl TakenReports {
     pub fn take(&mut self, line: GenerationChain, place: ReportPlace) -> bool {
         if line.generation != self.line {
             self.line = line.generation;
-            self.restored(line.from.0);
+            self.restored(line.from);
         }
         let is_news = self.newest.is_none_or(|newest| newest < place);
         if is_news {
@@ -109,10 +109,9 @@ impl TakenReports {
     }
 
     /// The run goes on from a checkpoint of this version: what comes after it is told anew.
-    pub fn restored(&mut self, version: u64) {
-        self.newest = version
-            .checked_sub(1)
-            .map(|before| ReportPlace { version: Version(before), part: u32::MAX });
+    pub fn restored(&mut self, version: Version) {
+        let before = version.0.checked_sub(1).map(Version);
+        self.newest = before.map(|version| ReportPlace { version, part: u32::MAX });
     }
 }
 

@@ -332,6 +332,22 @@ pub enum Clip {
     Value(f64),
 }
 
+impl Clip {
+    /// The bound for a part of the gradients: where all parts keep theirs, their sum keeps this one.
+    ///
+    /// ```
+    /// use salamander_core::experiment::Clip;
+    ///
+    /// assert_eq!(Clip::Norm(2.0).of_part(0.25), Clip::Norm(0.5));
+    /// ```
+    pub fn of_part(self, share: f64) -> Self {
+        match self {
+            Self::Norm(limit) => Self::Norm(limit * share),
+            Self::Value(limit) => Self::Value(limit * share),
+        }
+    }
+}
+
 /// Seeds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]

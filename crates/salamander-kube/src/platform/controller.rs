@@ -20,7 +20,6 @@ use super::event_watcher::EventWatcher;
 use super::master_poller::MasterPoller;
 use super::memory::MemoryLimits;
 use super::metrics::RunMetrics;
-use super::notes;
 use super::orders::{MasterMessage, OrderHandler, WAITING, lock, report};
 use super::pod_api::{CallOutcome, PodApi};
 use super::pod_set::{PodAction, PodSet, RoleMemory};
@@ -238,9 +237,7 @@ impl Controller {
     /// Tells people what the master has noted.
     fn tell_notes(&self) {
         for note in self.watcher.notes() {
-            if let Some(told) = notes::is_told(&note) {
-                self.api.tell(told.type_, &told.about, told.reason, &note);
-            }
+            self.api.tell(note.type_, &note.about, note.reason, &note.text);
         }
     }
 

@@ -7,11 +7,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use salamander_core::note::NoteTopic;
 use salamander_proto::client::{Admin, SessionOptions};
+use salamander_proto::v1;
 use salamander_proto::v1::event::Event;
 use tracing::debug;
 
-use super::notes;
+use super::notes::{ToldNote, told};
 use crate::milestones::Milestones;
 
 /// How long a call may take, and how long to wait after one that failed.
@@ -26,7 +28,7 @@ struct WatchedState {
     /// The checkpoint that counted last.
     kept: Mutex<Option<String>>,
     /// What people are still to be told.
-    notes: Mutex<VecDeque<String>>,
+    notes: Mutex<VecDeque<ToldNote>>,
     over: AtomicBool,
     closed: AtomicBool,
 }
@@ -54,7 +56,7 @@ impl EventWatcher {
     }
 
     /// What people want to know and were not told yet.
-    pub(super) fn notes(&self) -> VecDeque<String> {
+    pub(super) fn notes(&self) -> VecDeque<ToldNote> {
         std::mem::take(&mut *lock(&self.0.notes))
     }
 
@@ -76,7 +78,7 @@ fn watch(session: &SessionOptions, shared: &WatchedState) {
         let watched = Admin::connect(session, CALL).and_then(|mut admin| {
             admin.watch(last, |event| {
                 last = event.number;
-                shared.take(event.event)
+                shared.take(event)
             })
         });
         if let Err(error) = watched {
@@ -87,16 +89,19 @@ fn watch(session: &SessionOptions, shared: &WatchedState) {
 }
 
 impl WatchedState {
-    fn take(&self, event: Option<Event>) -> ControlFlow<()> {
-        match event {
+    fn take(&self, event: v1::Event) -> ControlFlow<()> {
+        // What another version of the program tells of is left out.
+        let topic = event.topic.and_then(|topic| NoteTopic::try_from(topic).ok());
+        match event.event {
             Some(Event::Report(report)) => {
-                // What another version of the program tells is left out.
                 if let Ok(report) = report.try_into() {
                     lock(&self.milestones).take(report);
                 }
             }
             Some(Event::Ended(_)) => self.over.store(true, Ordering::Release),
-            Some(Event::Note(text)) => self.note(text),
+            Some(Event::Note(text)) => {
+                topic.into_iter().for_each(|topic| self.note(topic, &text));
+            }
             Some(Event::Result(_)) | None => {}
         }
         match self.closed.load(Ordering::Acquire) || self.over.load(Ordering::Acquire) {
@@ -105,15 +110,17 @@ impl WatchedState {
         }
     }
 
-    fn note(&self, text: String) {
-        if let Some(id) = notes::kept(&text) {
-            *lock(&self.kept) = Some(id.to_string());
-        }
-        if notes::is_told(&text).is_some() {
-            let mut waiting = lock(&self.notes);
-            if waiting.len() < WAITING {
-                waiting.push_back(text);
+    fn note(&self, topic: NoteTopic, text: &str) {
+        let told = match topic {
+            NoteTopic::CheckpointKept(id) => {
+                *lock(&self.kept) = Some(id);
+                return;
             }
+            topic => told(&topic, text),
+        };
+        let mut waiting = lock(&self.notes);
+        if waiting.len() < WAITING {
+            waiting.extend(told);
         }
     }
 }

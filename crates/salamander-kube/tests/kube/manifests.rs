@@ -152,13 +152,16 @@ fn what_serves_models_fits_kubernetes_own_schemas() {
         models: vec!["digits=/models/mnist".to_string()],
         arguments: vec!["--watch".to_string()],
         claim: "runs".to_string(),
-        replicas: (1, 1),
+        min_replicas: 1,
+        max_replicas: 1,
         waiting: 8,
-        resources: ("500m".to_string(), "1Gi".to_string()),
+        cpu: "500m".to_string(),
+        memory: "1Gi".to_string(),
         token_secret: None,
     };
     let token_secret = Some("token".to_string());
-    let full = ServingDeployment { replicas: (2, 9), token_secret, ..plain.clone() };
+    let full =
+        ServingDeployment { min_replicas: 2, max_replicas: 9, token_secret, ..plain.clone() };
     for (deployment, kinds) in [(plain, 2), (full, 4)] {
         let made = deployment.objects().expect("made");
         assert_eq!(made.len(), kinds);

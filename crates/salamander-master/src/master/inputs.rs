@@ -1,8 +1,9 @@
 //! What workers and the platform say, in the words of the mode.
 
 use salamander_core::elastic::{
-    self, Ended, Ending, FromMember, MemberReport, Millis, Peer, Seat, ToMember, Version, WorkerId,
+    self, Ended, Ending, FromMember, MemberReport, Millis, Peer, Seat, ToMember, WorkerId,
 };
+use salamander_core::note::{Note, NoteTopic};
 use salamander_proto::client::{Registration, Role};
 use salamander_proto::convert::{
     FromMaster, FromProcess, Hello, Inventory, Numbered, ProcessEnd, TableReport,
@@ -79,7 +80,8 @@ impl Master {
         match self.cluster.same_data(role) {
             Ok(record) => self.effects.extend(record.map(Effect::Journal)),
             Err(reason) => {
-                self.cluster.events.note(format!("worker {id} refused: {reason}"));
+                let text = format!("worker {id} refused: {reason}");
+                self.cluster.events.note(Note::about(NoteTopic::WorkerRefused(id), text));
                 return connection.dismiss(self.cluster.term, reason);
             }
         }
@@ -120,7 +122,7 @@ impl Master {
         match said {
             FromProcess::Beat(beat) => {
                 worker.beat = Some(beat);
-                if is_member {
+                if role != Role::Server {
                     self.step(now, ModeEvent::Beat(id, beat));
                 }
             }
@@ -132,7 +134,6 @@ impl Master {
             }
             FromProcess::Tables(TableReport { tables }) => worker.tables = tables,
             FromProcess::Report { version, generation, report } => {
-                let version = Version(version);
                 let told = MemberReport { version, generation, report: *report };
                 self.step(now, ModeEvent::Reported(Box::new(told)));
             }
@@ -153,7 +154,8 @@ impl Master {
         match seat.map(|(seat, _)| seat).filter(|seat| *seat < needed) {
             Some(seat) if !self.cluster.processes.is_ending(slot) => {
                 let text = "wants to leave: a checkpoint is taken first";
-                self.cluster.events.note(format!("parameter server {seat} {text}"));
+                let text = format!("parameter server {seat} {text}");
+                self.cluster.events.note(Note::about(NoteTopic::ServerLeaves(seat), text));
                 self.step(now, ModeEvent::ServerLeaves(id));
             }
             _ => self.effects.push(Effect::Send(id, ToMember::Stop)),

@@ -8,12 +8,13 @@ mod talk;
 use std::collections::BTreeMap;
 
 use salamander_core::asynchronous::{
-    AsynchronousEntry, DispatchAction, Dispatcher, History, PartitionSource, Process,
+    AsynchronousEntry, DispatchAction, Dispatcher, HangWatch, History, PartitionSource, Process,
     ServerCheckpoint,
 };
 use salamander_core::course::LeasePlan;
 use salamander_core::elastic::{
-    Ending, GenerationChain, MembershipEntry as RunEntry, Millis, RunState, TaskQueue, WorkerId,
+    Ending, GenerationChain, MembershipEntry as RunEntry, Millis, RunState, TaskQueue, Version,
+    WorkerId,
 };
 use salamander_core::progress::StepCount;
 use salamander_core::report::EvaluationPart;
@@ -37,6 +38,8 @@ pub(crate) struct Leases {
     pub(crate) dispatcher: Dispatcher,
     course: HostedCourse,
     files: RowFiles,
+    /// Who is waited for.
+    hangs: HangWatch,
     /// Batches of a validation; 0: there is none.
     validation_batches: u64,
     validations: u64,
@@ -52,7 +55,7 @@ pub(crate) struct Leases {
     /// Folders of checkpoints that are being made, one after the other.
     keeping: usize,
     /// The newest version that was reached.
-    pub(crate) version: u64,
+    pub(crate) version: Version,
     /// The newest checkpoint whose folder is there.
     pub(crate) kept: Option<CheckpointStatus>,
     effects: Vec<Effect>,
@@ -101,6 +104,7 @@ impl Leases {
                 initial: plan.initial.clone(),
                 checkpoints: plan.checkpoints.clone(),
             },
+            hangs: HangWatch::new(plan.hang),
             validation_batches: plan.validation_batches,
             course: HostedCourse::open(plan),
             validations: 0,
@@ -110,7 +114,7 @@ impl Leases {
             leaving: None,
             leaving_servers: LeavingServers::default(),
             keeping: 0,
-            version: 0,
+            version: Version::default(),
             kept: None,
             effects: Vec::new(),
         }
@@ -125,7 +129,7 @@ impl Leases {
             let reports = self.course.begin(self.run.wanted().workers as u64);
             if resumed && let Some((steps, _)) = reports.first() {
                 // What is told from now on is new to those who watch.
-                self.effects.push(Effect::Restored(steps.0));
+                self.effects.push(Effect::Restored(version_of(*steps)));
             }
             if let Some(last) = self.dispatcher.history().checkpoint {
                 // The master before may not have come to it.
@@ -144,6 +148,10 @@ impl Leases {
     pub(crate) fn step(&mut self, now: Millis, event: ModeEvent) -> Vec<Effect> {
         match event {
             ModeEvent::Tick if !self.is_over() => self.tick(now),
+            ModeEvent::Beat(id, beat) if !self.is_over() && self.hangs.hangs(now, &beat) => {
+                self.release(id);
+                self.effects.push(Effect::Replace(id, Some("it hangs")));
+            }
             // A worker that is only slow loses nothing: what it pushes is applied once.
             ModeEvent::Silent(id) => self.release(id),
             ModeEvent::Gone(id, _) => {
@@ -210,7 +218,7 @@ impl Leases {
             info!(%worker, "a lease is over");
         }
         self.course.tick(now);
-        self.version = self.version.max(self.dispatcher.version().0);
+        self.version = self.version.max(version_of(self.dispatcher.version()));
         if let Some(awaited) = &mut self.awaited
             && !awaited.asked
         {
@@ -229,6 +237,7 @@ impl Leases {
 
     /// A worker will not report any more.
     fn release(&mut self, worker: WorkerId) {
+        self.hangs.forget();
         let back = self.dispatcher.release(worker);
         if back > 0 {
             info!(%worker, leases = back, "names are for others");
@@ -267,7 +276,7 @@ impl Leases {
             ServerAnswer::Saved(id) => self.dispatcher.saved(process, id),
             ServerAnswer::Fallback(text) => {
                 let text = format!("parameter server {}: {text}", process.server);
-                self.effects.push(Effect::Note(text));
+                self.effects.push(Effect::Note(text.into()));
             }
             ServerAnswer::Trouble => self.tell(process, ServerCall::Look),
         }
@@ -305,7 +314,7 @@ impl Leases {
             DispatchAction::Dismiss { to, reason } => {
                 let text = format!("parameter server {} dismissed: {reason}", to.server);
                 let replace = Effect::Replace(WorkerId(to.incarnation), None);
-                self.effects.extend([Effect::Note(text), replace]);
+                self.effects.extend([Effect::Note(text.into()), replace]);
             }
             DispatchAction::Validate { epoch } => {
                 self.ended = Some(epoch);
@@ -339,7 +348,7 @@ impl Leases {
                 if moves {
                     let servers = count(servers.into(), "parameter server");
                     let text = format!("partitions move to {servers}");
-                    self.effects.push(Effect::Note(text));
+                    self.effects.push(Effect::Note(text.into()));
                 }
             }
             AsynchronousEntry::Finished(_)
@@ -352,8 +361,14 @@ impl Leases {
     /// Has reports told.
     fn report(&mut self, reports: Reports) {
         let line = GenerationChain::default();
-        for (StepCount(version), report) in reports {
+        for (steps, report) in reports {
+            let version = version_of(steps);
             self.effects.push(Effect::Report { line, version, report });
         }
     }
+}
+
+/// There are no exchanges here: steps alone make a version.
+fn version_of(StepCount(steps): StepCount) -> Version {
+    Version(steps)
 }

@@ -4,6 +4,7 @@ use salamander_core::elastic::{
     Action, Activation, Coordinator, FromMember, Generation, MemberReport, MembershipEntry, Millis,
     Pace, Slow, StateSource, ToMember,
 };
+use salamander_core::note::{Note, NoteTopic};
 use salamander_core::words::count;
 
 use salamander_proto::v1::ScaleRequest;
@@ -42,7 +43,7 @@ impl Members {
                     if self.pace.is_stuck() {
                         self.coordinator.stuck(now);
                         let text = "all members wait for each other: they connect anew";
-                        effects.push(Effect::Note(text.to_string()));
+                        effects.push(Effect::Note(text.into()));
                     }
                 }
             }
@@ -62,7 +63,7 @@ impl Members {
             ModeEvent::Reported(told) => {
                 let MemberReport { version, generation, report } = *told;
                 if coordinator.is_on_line(generation) {
-                    let (line, version) = (coordinator.run().history().line, version.0);
+                    let line = coordinator.run().history().line;
                     effects.push(Effect::Report { line, version, report });
                 }
             }
@@ -136,7 +137,9 @@ impl Members {
                 }
                 Action::Dropped(id, reason) => {
                     self.pace.forget(id);
-                    effects.push(Effect::Note(format!("worker {id} dropped: {reason}")));
+                    let text = format!("worker {id} dropped: {reason}");
+                    let note = Note::about(NoteTopic::WorkerDropped(id), text);
+                    effects.push(Effect::Note(note));
                 }
             }
         }
@@ -153,7 +156,7 @@ impl Members {
                 let servers = self.coordinator.run().history().servers.len() as u64;
                 let servers = count(servers, "parameter server");
                 let text = format!("the rows of tables are on {servers}");
-                Some(Effect::Note(text))
+                Some(Effect::Note(text.into()))
             }
             _ => None,
         }
@@ -165,17 +168,16 @@ fn begun(activation: &Activation, took: Millis) -> Effect {
     let members = count(activation.members.len() as u64, "member");
     let holder = activation.members.get(activation.source.rank());
     let holder = holder.map(|peer| peer.id.to_string()).unwrap_or_default();
-    let source = match &activation.source {
-        StateSource::Member { identity, .. } => {
-            format!("version {} of worker {holder}", identity.version)
-        }
-        StateSource::Checkpoint { mark, .. } => match mark {
-            Some(mark) => format!("checkpoint {}", mark.id),
-            None => "a new model".to_string(),
-        },
-    };
     let generation = activation.generation;
-    Effect::Note(format!(
-        "generation {generation} began: {members}, from {source}, after {took} ms"
-    ))
+    let (source, topic) = match &activation.source {
+        StateSource::Member { identity, .. } => {
+            (format!("version {} of worker {holder}", identity.version), None)
+        }
+        StateSource::Checkpoint { mark: Some(mark), .. } => {
+            (format!("checkpoint {}", mark.id), Some(NoteTopic::WentBack(generation)))
+        }
+        StateSource::Checkpoint { mark: None, .. } => ("a new model".to_string(), None),
+    };
+    let text = format!("generation {generation} began: {members}, from {source}, after {took} ms");
+    Effect::Note(Note { text, topic })
 }

@@ -48,9 +48,9 @@ fn step(steps: u64) -> Report {
 
 /// What the master told its sink.
 #[derive(Clone, Default)]
-pub(crate) struct LeaseAnswer(Arc<Mutex<(Vec<u64>, Vec<String>)>>);
+pub(crate) struct RecordingSink(Arc<Mutex<(Vec<u64>, Vec<String>)>>);
 
-impl LeaseAnswer {
+impl RecordingSink {
     pub(crate) fn reports(&self) -> Vec<u64> {
         self.0.lock().expect("not poisoned").0.clone()
     }
@@ -60,9 +60,9 @@ impl LeaseAnswer {
     }
 }
 
-impl Sink for LeaseAnswer {
-    fn report(&mut self, version: u64, _report: &Report) {
-        self.0.lock().expect("not poisoned").0.push(version);
+impl Sink for RecordingSink {
+    fn report(&mut self, version: Version, _report: &Report) {
+        self.0.lock().expect("not poisoned").0.push(version.0);
     }
 
     fn result(&mut self, task: u64, _result: &TaskResult) {
@@ -78,7 +78,7 @@ impl Sink for LeaseAnswer {
 pub(crate) struct Run {
     pub(crate) folder: TempDir,
     pub(crate) address: SocketAddr,
-    pub(crate) told: LeaseAnswer,
+    pub(crate) told: RecordingSink,
     tls: Option<Tls>,
     workers: usize,
     master: Option<(Runtime, JoinHandle<Result<Ending, Error>>)>,
@@ -103,7 +103,7 @@ impl Run {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("bound");
         let mut run =
-            Self { folder, address, told: LeaseAnswer::default(), tls, workers, master: None };
+            Self { folder, address, told: RecordingSink::default(), tls, workers, master: None };
         run.launch(listener, change);
         run
     }

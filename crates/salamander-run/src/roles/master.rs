@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use salamander_core::elastic::{Ending, Timeouts};
+use salamander_core::elastic::{Ending, Timeouts, Version};
 use salamander_core::experiment::{Experiment, Strategy};
 use salamander_core::layout::RunLayout;
 use salamander_core::report::Report;
@@ -277,9 +277,9 @@ impl RunFiles {
 }
 
 impl Sink for RunFiles {
-    fn report(&mut self, version: u64, report: &Report) {
+    fn report(&mut self, version: Version, report: &Report) {
         if let Err(error) = self.take(report) {
-            tracing::warn!(version, %error, "a report could not be kept");
+            tracing::warn!(%version, %error, "a report could not be kept");
         }
     }
 

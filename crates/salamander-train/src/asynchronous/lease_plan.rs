@@ -5,6 +5,7 @@ use std::sync::Arc;
 use burn::tensor::TensorData;
 use salamander_core::asynchronous::{Consistency, Numbering, Settings};
 use salamander_core::course::LeasePlan;
+use salamander_core::elastic::Millis;
 use salamander_core::layout::COURSE;
 use salamander_ps::{Engine, EngineOptions, Mode, TableRows};
 
@@ -19,8 +20,9 @@ use crate::trial::Trial;
 
 /// The file with the rows that a run begins with.
 const INITIAL: &str = "initial.rows";
-/// A lease is over after this time without a report.
-const LEASE_MS: u64 = 120_000;
+/// A lease is over after this time without a report, or twice the time in which its holder would hang: that is told
+/// before.
+const LEASE_MS: Millis = 120_000;
 
 /// What the master leads by. Checks the experiment, and writes the first rows unless they are there.
 pub(crate) fn lease_plan<T: Trial>(setup: Setup) -> Result<LeasePlan, Error> {
@@ -37,12 +39,13 @@ pub(crate) fn lease_plan<T: Trial>(setup: Setup) -> Result<LeasePlan, Error> {
     let batch = Over::new(experiment, true).batch;
     let batches = |dataset: &Arc<_>| evaluate::batches(dataset, batch);
     let epochs = course.extent().epochs;
+    let hang = (experiment.elastic.hang * 1000.0) as Millis;
     let settings = Settings {
         names: names.clone(),
         epochs,
         consistency: Consistency::of(&experiment.ps),
         servers: experiment.ps.servers.max(1),
-        lease: LEASE_MS,
+        lease: LEASE_MS.max(hang.saturating_mul(2)),
     };
     let folders = CheckpointFolders {
         keeping: prepared.setup.keeping(),
@@ -58,6 +61,7 @@ pub(crate) fn lease_plan<T: Trial>(setup: Setup) -> Result<LeasePlan, Error> {
     Ok(LeasePlan {
         callbacks,
         settings,
+        hang,
         parameters: params::trainable(model),
         validation_batches: prepared.validation.as_ref().map_or(0, batches),
         initial,

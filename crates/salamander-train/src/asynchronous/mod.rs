@@ -4,6 +4,7 @@
 //! # What a push means
 //! The gradients of a micro-batch are divided by the records of its whole step, so that the pushes of a step together
 //! have the size of one synchronous step; they are applied one by one, each with the optimizer's state as it then is.
+//! A bound on gradients is divided among them likewise, by records.
 //! The schedule's factor is that of the name's own step.
 //!
 //! # Layout

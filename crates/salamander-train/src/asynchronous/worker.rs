@@ -11,7 +11,7 @@ use salamander_core::asynchronous::{
 };
 use salamander_core::elastic::Work as Doing;
 use salamander_core::experiment::{Ps, Settings};
-use salamander_core::plan::MicroBatch;
+use salamander_core::plan::{MicroBatch, Slice};
 use salamander_core::report::{Brief, Measured};
 use salamander_net::Cancel;
 use salamander_ps::LedgerPage;
@@ -116,6 +116,14 @@ struct ValidationLease {
     fence: u64,
 }
 
+/// A micro-batch as a part of its step: the pushes of all of them together are to be what the step would be.
+struct StepPart {
+    /// What its gradients are multiplied by.
+    divisor: f32,
+    /// Its part of the step's records, above 0: what it may have of a bound.
+    share: f64,
+}
+
 /// A micro-batch on its way to the servers.
 struct Pushed {
     name: MicroBatch,
@@ -173,6 +181,8 @@ impl<T: Trial> BatchComputer<T> {
         let mut lease = HeldLease { map: map.number, work: Work::new(task), measured: Vec::new() };
         let mut last = None;
         let mut started = Instant::now();
+        // Waiting for records is a part of computing.
+        session.session.working(Doing::Computing, 0);
         for loaded in loader {
             let loaded = loaded?;
             let timings = Timings { data: started.elapsed(), ..Timings::default() };
@@ -191,7 +201,9 @@ impl<T: Trial> BatchComputer<T> {
                 }
             }
             started = Instant::now();
+            session.session.working(Doing::Computing, 0);
         }
+        session.session.working(Doing::Exchanging, 0);
         if let Some(last) = last {
             self.collect(last, &mut lease).or_else(|error| self.give_up(error))?;
         }
@@ -258,9 +270,10 @@ impl<T: Trial> BatchComputer<T> {
         let StepSum { mut gradient, tally, metrics, loss, running, .. } =
             compute(model, pass, &[loaded], prepared.arithmetic, staging)?;
         check_running::<T>(&params::running(model), running.means())?;
-        let divisor = self.divisor(name);
+        let StepPart { divisor, share } = self.part(name);
         gradient.scale(divisor);
-        let gradient_norm = gradient.clip(self.job.prepared.clip)?;
+        let norm = gradient.clip(prepared.clip.map(|clip| clip.of_part(share)))?;
+        let gradient_norm = norm.map(|norm| norm / share);
         let mut rows = rows.into_inner();
         for row in &mut rows {
             row.values.iter_mut().for_each(|value| *value *= divisor);
@@ -301,12 +314,17 @@ impl<T: Trial> BatchComputer<T> {
         self.stale = true;
     }
 
-    /// What the gradients of a micro-batch are multiplied by: as those of its whole step.
-    fn divisor(&self, name: MicroBatch) -> f32 {
+    /// What a micro-batch is of its step.
+    fn part(&self, name: MicroBatch) -> StepPart {
         let plan = self.job.course.plan();
         let slices = plan.micro_batches(name.epoch, name.step, plan.aggregation);
-        let records = slices.iter().map(|s| s.positions.end - s.positions.start).sum();
-        self.job.course.divisor(records, plan.batches_in(name.step))
+        let records = |slice: &Slice| slice.positions.end - slice.positions.start;
+        let all: u64 = slices.iter().map(records).sum();
+        let own: u64 = slices.iter().filter(|slice| slice.name == name).map(records).sum();
+        StepPart {
+            divisor: self.job.course.divisor(all, plan.batches_in(name.step)),
+            share: own as f64 / all as f64,
+        }
     }
 
     fn loader(&self, names: &[MicroBatch]) -> Result<Loader<BatchOf<T>>, Error> {
@@ -334,7 +352,11 @@ impl<T: Trial> BatchComputer<T> {
         let found = self.pull().and_then(|()| {
             let part = BatchRange { dataset: &dataset, over, batches };
             let assets = &self.job.prepared.assets;
-            let part = evaluate_part(&self.job.model, assets, part, &mut || Ok(()));
+            // Each batch is a new beginning: who hangs is known by the time that it takes for one.
+            let part = evaluate_part(&self.job.model, assets, part, &mut || {
+                session.session.working(Doing::Computing, 0);
+                Ok(())
+            });
             // Rows that cannot be had are no fault of the model, whatever it makes of that.
             self.job.tables.check()?;
             part

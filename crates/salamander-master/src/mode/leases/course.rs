@@ -324,6 +324,7 @@ mod tests {
         let witness = Witness { told: Arc::clone(told), steps: 0, limit };
         LeasePlan {
             settings: Settings { names, epochs: 2, consistency, servers: 1, lease: 1_000 },
+            hang: 1_000,
             course,
             file: folder.join("course.json"),
             callbacks: Callbacks::new(vec![Box::new(witness)]),

@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 
 use salamander_core::asynchronous::{History, ServerCheckpoint};
 use salamander_core::course::Next;
-use salamander_core::elastic::{Ending, Millis, TaskQueue, Version};
+use salamander_core::elastic::{Ending, Millis, TaskQueue};
+use salamander_core::note::{Note, NoteTopic};
 use salamander_core::report::EvaluationPart;
 use salamander_core::status::CheckpointStatus;
 use tracing::error;
 
-use super::{AwaitedCheckpoint, Leases, Leaving, Validating};
+use super::{AwaitedCheckpoint, Leases, Leaving, Validating, version_of};
 use crate::asynchronous::ServerTask;
 use crate::mode::Effect;
 
@@ -56,7 +57,7 @@ impl Leases {
             Next::Step(_) | Next::Finished => {
                 let Some(epoch) = self.ended.take() else { return false };
                 if let Err(not_yet) = self.dispatcher.next_epoch(epoch) {
-                    self.effects.push(Effect::Note(not_yet.to_string()));
+                    self.effects.push(Effect::Note(not_yet.to_string().into()));
                 }
                 true
             }
@@ -111,7 +112,7 @@ impl Leases {
             let ending = leaving.ending.clone();
             let (steps, report) = self.course.end(now, ending == Ending::Interrupted);
             // It is told, whatever a master before has told of that version.
-            self.effects.push(Effect::Restored(steps.0));
+            self.effects.push(Effect::Restored(version_of(steps)));
             self.report(vec![(steps, report)]);
             self.end(ending);
         }
@@ -135,13 +136,14 @@ impl Leases {
                 }
                 self.course.kept(&self.files.checkpoints.join(&id));
                 let history = self.dispatcher.history();
-                let (version, name) = (Version(self.version), id.clone());
+                let (version, name) = (self.version, id.clone());
                 self.kept = history.checkpoint.map(|kept| CheckpointStatus {
                     id: name,
                     version,
                     generation: kept.id,
                 });
-                let note = format!("checkpoint {id} kept");
+                let text = format!("checkpoint {id} kept");
+                let note = Note::about(NoteTopic::CheckpointKept(id.clone()), text);
                 self.effects.extend([Effect::Kept(id), Effect::Note(note)]);
             }
             Err(reason) => {

@@ -25,7 +25,11 @@ impl Leases {
             _ if self.is_over() => LeaseAnswer::Done,
             // Its session comes in a moment.
             LeaseAsk::Work { .. } if !known => LeaseAnswer::Wait(PAUSE),
-            LeaseAsk::Work { most } => self.give_work(now, worker, most),
+            LeaseAsk::Work { most } => {
+                let answer = self.give_work(now, worker, most);
+                self.hangs.answered(now, &answer);
+                answer
+            }
             LeaseAsk::Pushed { report, measured } => {
                 let verdict = self.dispatcher.report(now, worker, &report);
                 debug!(%worker, fence = report.fence, names = report.names.len(), ?verdict);
