@@ -55,6 +55,9 @@ pub(super) fn find(stats: &Stats, label: &str) -> FoundColumns {
 
 fn kind(stats: &Stats, column: &ColumnStats, ident: &str) -> Result<ColumnKind, &'static str> {
     const SAME: &str = "it has the same value everywhere";
+    if column.name.trim().is_empty() || column.name.starts_with("Unnamed: ") {
+        return Err("it has no name, as row numbers that pandas writes");
+    }
     let missing = stats.missing(&column.name) > 0;
     if column.count == 0 {
         return Err("it is empty");
@@ -71,6 +74,10 @@ fn kind(stats: &Stats, column: &ColumnStats, ident: &str) -> Result<ColumnKind, 
     if words.exact() && distinct == column.count && column.count > 1 {
         return Err("every record has a value of its own");
     }
+    // An estimate is off by a few per cent.
+    if !words.exact() && distinct as f64 > 0.9 * column.count as f64 {
+        return Err("nearly every record has a value of its own");
+    }
     if distinct == 1 && !missing {
         return Err(SAME);
     }
@@ -85,7 +92,11 @@ fn kind(stats: &Stats, column: &ColumnStats, ident: &str) -> Result<ColumnKind, 
 /// A name that Rust takes, like that of a column.
 pub(super) fn identifier(name: &str) -> String {
     let safe = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '_' };
-    let name: String = name.trim().chars().map(safe).collect();
+    let mut name: String = name.trim().chars().map(safe).collect();
+    // The compiler warns of two in a row.
+    while name.contains("__") {
+        name = name.replace("__", "_");
+    }
     let name = name.trim_matches('_');
     match name.chars().next() {
         None => "column".to_string(),
@@ -97,6 +108,8 @@ pub(super) fn identifier(name: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use salamander_data::{Row, Value};
+
     use super::*;
 
     #[test]
@@ -105,8 +118,26 @@ mod tests {
         check("age", "age");
         check("Capital-Gain", "capital_gain");
         check(" hours per week ", "hours_per_week");
+        check("Size (cm) / max", "size_cm_max");
         check("type", "type_");
         check("2019", "column_2019");
         check("\u{e9}", "column");
+    }
+    #[test]
+    fn nearly_unique_words_of_a_large_table_are_no_input() {
+        let rows: Vec<[String; 2]> =
+            (0..30_000).map(|i| [format!("n{i}"), format!("c{}", i % 12_000)]).collect();
+        let stats: Stats = rows
+            .iter()
+            .map(|[id, city]| {
+                Row::new(vec![("id".into(), Value::Text(id)), ("city".into(), Value::Text(city))])
+            })
+            .collect();
+        let found = find(&stats, "label");
+        assert_eq!(
+            found.left_out,
+            [("id".to_string(), "nearly every record has a value of its own")]
+        );
+        assert!(matches!(found.fields[0].kind, ColumnKind::Hashed { .. }), "40 % of them are new");
     }
 }

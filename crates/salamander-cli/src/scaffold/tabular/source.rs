@@ -34,15 +34,18 @@ pub(super) fn program(file: &Path, target: &LabelColumn, fields: &[InputColumn])
 }
 
 /// The experiment that trains it.
-pub(super) fn experiment(name: &str, target: &LabelColumn) -> String {
+pub(super) fn experiment(name: &str, target: &LabelColumn, columns: &[String]) -> String {
     let (metric, smaller) = match target.classes {
         Some(_) => ("accuracy", false),
         None => ("rmse", true),
     };
+    // Names that are numbers look like a record, which is refused unless somebody says that they are names.
+    let odd = columns.iter().any(|column| column.trim().parse::<f64>().is_ok());
+    let csv = if odd { "  csv: {header: yes}\n" } else { "" };
     format!(
         "name: {name}\n\
          entrypoint: tabular\n\
-         data:\n  training: data/train.csv\n  validation: data/valid.csv\n\
+         data:\n  training: data/train.csv\n  validation: data/valid.csv\n{csv}\
          hyperparameters:\n  global_batch_size: 64\n  learning_rate: 0.001\n\
          searcher:\n  metric: {metric}\n  smaller_is_better: {smaller}\n  max_length: {{epochs: 10}}\n"
     )
