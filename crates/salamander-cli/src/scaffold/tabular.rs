@@ -367,10 +367,7 @@ mod tests {
         let stats = Stats::of(&written, |_| {}).expect("read");
         let found = columns::find(&stats, "species");
         assert!(matches!(found.fields[0].kind, columns::ColumnKind::Number { .. }));
-        assert!(matches!(
-            found.fields[1].kind,
-            columns::ColumnKind::Vocabulary { missing: true, .. }
-        ));
+        assert!(matches!(found.fields[1].kind, columns::ColumnKind::Vocabulary { words: 1, .. }));
     }
 
     #[test]
@@ -405,8 +402,8 @@ mod tests {
         for expected in [
             "    #[input(normalise = \"stats.json\", missing = ",
             "    #[input(column = \"capital-gain\", normalise = \"stats.json\", missing = ",
-            "    #[input(vocabulary = \"vocabulary/city.txt\", oov = 1)]\n    city: String,",
-            "    #[input(column = \"type\", vocabulary = \"vocabulary/type_.txt\", oov = 1)]\n    type_: String,",
+            "    #[input(vocabulary = \"vocabulary/city.txt\", oov = 1, missing = \"none\")]\n    city: String,",
+            "    #[input(column = \"type\", vocabulary = \"vocabulary/type_.txt\", oov = 1, missing = \"none\")]\n    type_: String,",
             "    #[label(classes = [\"<=50K\", \">50K\"])]\n    income: String,",
             "const WORDS: [usize; 2] = [3, 8];",
         ] {

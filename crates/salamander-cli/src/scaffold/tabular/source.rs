@@ -59,7 +59,7 @@ fn is_number(field: &InputColumn) -> bool {
 fn rows(field: &InputColumn) -> usize {
     match &field.kind {
         ColumnKind::Vocabulary { words, .. } => words + 1,
-        ColumnKind::Hashed { .. } | ColumnKind::Number { .. } => BUCKETS,
+        ColumnKind::Hashed | ColumnKind::Number { .. } => BUCKETS,
     }
 }
 
@@ -89,14 +89,13 @@ fn example(target: &LabelColumn, label: &str, fields: &[InputColumn]) -> String 
                 said.push(format!("missing = {missing:?}"));
                 "f32"
             }
-            ColumnKind::Vocabulary { file, missing, .. } => {
-                said.push(format!("vocabulary = {file:?}, oov = 1"));
-                said.extend(missing.then(|| "missing = \"none\"".to_string()));
+            // A word may be missing in other files than this one, too.
+            ColumnKind::Vocabulary { file, .. } => {
+                said.push(format!("vocabulary = {file:?}, oov = 1, missing = \"none\""));
                 "String"
             }
-            ColumnKind::Hashed { missing } => {
-                said.push(format!("hash = {BUCKETS}"));
-                said.extend(missing.then(|| "missing = \"none\"".to_string()));
+            ColumnKind::Hashed => {
+                said.push(format!("hash = {BUCKETS}, missing = \"none\""));
                 "String"
             }
         };
@@ -128,8 +127,7 @@ fn model(numbers: &[&InputColumn], words: &[&InputColumn], target: &LabelColumn)
     let (field, init, made, width) = match has_words {
         true => (
             "    words: Vec<Embedding>,\n",
-            "        let embed =\n            \
-             |rows| EmbeddingConfig::new(rows, cx.hp.embedding).init(&cx.device);\n",
+            "        let embed = |rows| EmbeddingConfig::new(rows, cx.hp.embedding).init(&cx.device);\n",
             "            words: WORDS.into_iter().map(embed).collect(),\n",
             format!("{count} + WORDS.len() * cx.hp.embedding"),
         ),
