@@ -14,9 +14,6 @@ pub(super) fn program(file: &Path, target: &LabelColumn, fields: &[InputColumn])
     let mut text = format!(
         "//! A network for the columns of {file}, written by `salamander new --tabular`: change it as you like.\n\n"
     );
-    if !words.is_empty() {
-        text += "use salamander::prelude::burn::nn::{Embedding, EmbeddingConfig};\n";
-    }
     text += "use salamander::prelude::*;\n";
     text += &hyperparameters(!words.is_empty());
     text += &example(target, &label, fields);
@@ -148,10 +145,7 @@ fn model(numbers: &[&InputColumn], words: &[&InputColumn], target: &LabelColumn)
     if has_words {
         forward += &format!(
             "        for (embedding, column) in self.words.iter().zip([{}]) {{\n            \
-             let [records] = column.dims();\n            \
-             let rows = embedding.forward(column.clone().reshape([records, 1]));\n            \
-             let width = rows.dims()[2];\n            \
-             columns.push(rows.reshape([records, width]));\n        }}\n",
+             columns.push(embedding.rows(column.clone()));\n        }}\n",
             list(words)
         );
     }
