@@ -12,7 +12,7 @@ use salamander_data::Format;
 use salamander_run::infer::{ClientOptions, DataToAsk, Inference, follow, stream};
 
 use crate::data::{CsvArgs, format_parser};
-use crate::out::Answers;
+use crate::out::PipedStdout;
 use crate::signals::Signals;
 
 #[derive(clap::Args)]
@@ -83,7 +83,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         if args.out.is_some() {
             bail!("answers to standard input go to standard output: leave --out away");
         }
-        stream(&inference, BufReader::new(stdin()), &mut Answers)?;
+        stream(&inference, BufReader::new(stdin()), &mut PipedStdout)?;
         return Ok(ExitCode::SUCCESS);
     }
     let Some(out) = &args.out else { bail!("say where answers go: --out FILE") };
@@ -122,6 +122,6 @@ fn follow_file(args: &Args, inference: &Inference) -> Result<ExitCode> {
         );
     }
     let signals = Signals::install()?;
-    follow(inference, Path::new(file), (out, &mut Answers), signals.stop.clone())?;
+    follow(inference, Path::new(file), (out, &mut PipedStdout), signals.stop.clone())?;
     Ok(ExitCode::SUCCESS)
 }

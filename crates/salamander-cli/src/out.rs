@@ -65,9 +65,9 @@ pub(crate) fn text(text: &str) -> Result<(), Error> {
 }
 
 /// Standard output for what writes by itself. That nobody reads it any more is known again by [`is_closed`].
-pub(crate) struct Answers;
+pub(crate) struct PipedStdout;
 
-impl Write for Answers {
+impl Write for PipedStdout {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         io::stdout().write(bytes).map_err(marked)
     }

@@ -24,7 +24,7 @@ pub(crate) struct Args {
     #[arg(required_unless_present = "tabular")]
     name: Option<String>,
     #[command(flatten)]
-    table: tabular::TableArgs,
+    table: tabular::TabularArgs,
 }
 
 /// Writes the crate that is asked for.

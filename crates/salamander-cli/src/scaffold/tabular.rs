@@ -35,7 +35,7 @@ const MISSING: [&str; 7] = ["NA", "N/A", "NaN", "nan", "null", "NULL", "?"];
 
 /// The table to write a crate for.
 #[derive(clap::Args)]
-pub(crate) struct TableArgs {
+pub(crate) struct TabularArgs {
     /// Write a model for the columns of this file (CSV, Parquet or another format) instead of an example: numbers
     /// are normalised, words become embeddings, a fifth of the records is for validation
     #[arg(long, value_name = "FILE", requires = "label")]
@@ -50,7 +50,7 @@ pub(crate) struct TableArgs {
     csv: CsvArgs,
 }
 
-impl TableArgs {
+impl TabularArgs {
     /// Writes the crate, if there is a table.
     pub(super) fn write(&self, name: Option<&str>) -> Option<Result<()>> {
         let (file, label) = (self.tabular.as_ref()?, self.label.as_ref()?);
@@ -403,7 +403,8 @@ mod tests {
             "    #[input(normalise = \"stats.json\", missing = ",
             "    #[input(column = \"capital-gain\", normalise = \"stats.json\", missing = ",
             "    #[input(vocabulary = \"vocabulary/city.txt\", oov = 1, missing = \"none\")]\n    city: String,",
-            "    #[input(column = \"type\", vocabulary = \"vocabulary/type_.txt\", oov = 1, missing = \"none\")]\n    type_: String,",
+            "    #[input(column = \"type\", vocabulary = \"vocabulary/type_.txt\", oov = 1, missing = \"none\")]\n",
+            "    type_: String,\n",
             "    #[label(classes = [\"<=50K\", \">50K\"])]\n    income: String,",
             "const WORDS: [usize; 2] = [3, 8];",
         ] {
