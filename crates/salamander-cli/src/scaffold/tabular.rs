@@ -97,7 +97,7 @@ fn write(name: &str, file: &Path, dataset: &Dataset, label: &str) -> Result<()> 
     // Of what is trained on: nothing of the validation may be known before.
     let stats = Stats::of(&open(&data.join("train.csv"), None, own_csv())?, |_| {})?;
     fs::write(pending.path().join("stats.json"), serde_json::to_string(&stats)?)?;
-    let found = columns::find(&stats, label);
+    let found = columns::find(&stats, label, columns::unfit(&whole));
     ensure!(!found.fields.is_empty(), "{}: no column tells anything", file.display());
     vocabularies(pending.path(), &stats, &found.fields)?;
     let source = source::program(file, &target, &found.fields);
@@ -365,7 +365,7 @@ mod tests {
         assert_eq!(emptied, 20);
         let written = open(&train, None, own_csv()).expect("read");
         let stats = Stats::of(&written, |_| {}).expect("read");
-        let found = columns::find(&stats, "species");
+        let found = columns::find(&stats, "species", Vec::new());
         assert!(matches!(found.fields[0].kind, columns::ColumnKind::Number { .. }));
         assert!(matches!(found.fields[1].kind, columns::ColumnKind::Vocabulary { words: 1, .. }));
     }
@@ -395,7 +395,7 @@ mod tests {
 
         let written = open(&train, None, own_csv()).expect("read");
         let stats = Stats::of(&written, |_| {}).expect("read");
-        let found = columns::find(&stats, "income");
+        let found = columns::find(&stats, "income", Vec::new());
         let left: Vec<&str> = found.left_out.iter().map(|(column, _)| column.as_str()).collect();
         assert_eq!(left, ["id", "same"]);
         let source = source::program(&file, &target, &found.fields);
@@ -428,7 +428,8 @@ mod tests {
         let train = place.path().join("train.csv");
         target.write(&dataset, &columns, &all, &train).expect("written");
         let stats = open(&train, None, own_csv()).expect("read");
-        let found = columns::find(&Stats::of(&stats, |_| {}).expect("read"), "sold");
+        let stats = Stats::of(&stats, |_| {}).expect("read");
+        let found = columns::find(&stats, "sold", Vec::new());
         let idents: Vec<&str> = found.fields.iter().map(|field| field.ident.as_str()).collect();
         assert_eq!(idents, ["column_1_5", "column_2"]);
         assert_eq!(found.left_out.len(), 1, "row numbers");
