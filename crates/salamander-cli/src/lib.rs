@@ -3,7 +3,7 @@
 //! # Layout
 //! - [`main`]: what can be typed, and which file does it; one file per subcommand, `args` for what several share
 //! - `out`: everything that is printed; a closed pipe ends a command, and no training
-//! - `ui`: progress bar, epoch table, summary
+//! - `ui`: progress bar, epoch table, summary, hyperparameters in a line
 //! - `hub`: the hub, and all that is asked of one
 //! - `reference`: the guide's page of commands
 //! - `fetch`, `reviews`, `passages`, `tables`, `cifar`: public data sets
