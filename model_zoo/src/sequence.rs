@@ -88,9 +88,7 @@ impl Trial for SequenceEncoder {
     }
 
     fn metrics(&self, output: &Tensor<2>, batch: &SequenceBatch) -> Metrics {
-        let [records, _] = output.dims();
-        let margin = output.clone().narrow(1, 1, 1) - output.clone().narrow(1, 0, 1);
-        accuracy(output, &batch.label).and(auc(&margin.reshape([records, 1]), &batch.label))
+        accuracy(output, &batch.label).and(auc(output, &batch.label))
     }
 
     fn predict(&self, output: Tensor<2>) -> Tensor<2> {

@@ -65,8 +65,23 @@ fn subcommands(help: &str) -> Vec<String> {
 fn a_closed_pipe_ends_a_command_without_a_word() {
     let place = Workplace::new();
     place.write("points.csv", &points_csv(40));
-    let commands: [&[&str]; 3] =
-        [&["schema"], &["models"], &["data", "inspect", "--stats", "points.csv"]];
+    let text = "entrypoint: points\ndata: {training: points.csv}\n\
+                reproducibility: {experiment_seed: 1}\n";
+    place.write("x.yaml", text);
+    let commands: [&[&str]; 12] = [
+        &["schema"],
+        &["models"],
+        &["models", "--json"],
+        &["devices"],
+        &["doctor", "x.yaml"],
+        &["completions", "bash"],
+        &["runs", "list"],
+        &["data", "inspect", "--stats", "points.csv"],
+        &["data", "inspect", "--json", "points.csv"],
+        &["data", "verify", "points.csv"],
+        &["data", "peek", "x.yaml"],
+        &["train", "x.yaml", "--dump-config"],
+    ];
     commands.into_iter().for_each(|args| check_closed_pipe(&place, args));
 }
 
@@ -80,16 +95,30 @@ fn check_closed_pipe(place: &Workplace, args: &[&str]) {
 }
 
 #[test]
-fn a_closed_pipe_ends_the_logs_of_a_run_without_a_word() {
+fn a_closed_pipe_ends_what_is_said_of_a_run_without_a_word_and_no_training() {
     let place = Workplace::new();
     place.write("points.csv", &points_csv(40));
-    let file = place.write("x.yaml", "entrypoint: points\ndata: {training: points.csv}\n");
-    place.train(&[&file.display().to_string(), "--workers", "2"]);
+    place.write("x.yaml", "entrypoint: points\ndata: {training: points.csv}\n");
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    drop(reader);
+    let mut training = place.command(&["train", "x.yaml", "--workers", "2", "--json"]);
+    let training = training.stdout(writer.try_clone().expect("another end")).stderr(writer);
+    assert!(training.status().expect("the program starts").success());
+    assert_eq!(place.ok(&["runs", "list", "--json"]).json()[0]["state"], "completed");
     assert!(
         place.ok(&["logs", "latest"]).out().contains("worker-1"),
         "there is something to print"
     );
-    check_closed_pipe(&place, &["logs", "latest"]);
+    let commands: [&[&str]; 7] = [
+        &["logs", "latest"],
+        &["status", "latest"],
+        &["status", "latest", "--json"],
+        &["runs", "list"],
+        &["ledger", "latest"],
+        &["evaluate", "latest", "--data", "points.csv"],
+        &["export", "latest", "--out", "exported"],
+    ];
+    commands.into_iter().for_each(|args| check_closed_pipe(&place, args));
 }
 
 #[test]

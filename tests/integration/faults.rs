@@ -62,6 +62,7 @@ fn an_empty_dataset_is_refused() {
     let ended = place.run(&["train", &file]);
     assert_eq!(ended.code(), Some(1));
     assert!(ended.err().contains("no records in") && ended.err().contains("empty.csv"));
+    assert!(!place.path().join("runs").exists(), "no run was begun");
 }
 
 #[test]

@@ -10,7 +10,7 @@ use tests::chaos::processes_of;
 use tests::factors::ratings_csv;
 
 use crate::elastic::losses;
-use crate::interrupted::{signal, start};
+use crate::interrupted::{in_time, kill, start};
 use crate::support::{Workplace, points_csv, weights_of};
 
 /// A scale that f16 cannot hold at first, and that grows again and again into what it cannot hold.
@@ -120,12 +120,13 @@ fn killed_and_resumed_it_ends_with_the_same_weights_and_scale() {
     let whole = place.train(&[&experiment(&place, SCALED)]);
     // While it still skips, and in the midst of growing.
     for lines in [5, 17, 31, 48] {
-        let place = Workplace::new();
-        let file = experiment(&place, SCALED);
-        let (mut child, run) =
-            start(place.command(&["train", &file]), &place, lines, Duration::from_millis(1));
-        signal(&child, Signal::KILL);
-        child.wait().expect("it ends");
+        let (place, run) = in_time(|| {
+            let place = Workplace::new();
+            let file = experiment(&place, SCALED);
+            let (mut child, run) =
+                start(place.command(&["train", &file]), &place, lines, Duration::from_millis(1));
+            kill(&mut child).then_some((place, run))
+        });
         let summary = place.train(&["--resume", &run.display().to_string()]);
         assert_eq!(weights_of(&summary), weights_of(&whole), "killed after {lines} lines");
         assert_eq!(scales(&summary), scales(&whole), "killed after {lines} lines");

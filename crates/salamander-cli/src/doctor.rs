@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
+use salamander_core::words::count;
 use salamander_train::device;
 use salamander_train::model::Models;
 use salamander_train::trainer::open_data;
@@ -57,7 +58,7 @@ fn processor() -> String {
         };
     #[cfg(not(target_arch = "x86_64"))]
     let simd = std::env::consts::ARCH;
-    format!("{cores} cores, {simd}")
+    format!("{}, {simd}", count(cores as u64, "core"))
 }
 
 fn memory() -> Result<String> {
@@ -105,5 +106,6 @@ fn experiment(path: &Path, models: &Models) -> Result<String> {
     let assets = find_assets(model, &experiment, path).map_err(|error| in_file(path, error))?;
     let tried = model.preflight(&experiment, &assets, None);
     tried.map_err(|error| in_file(path, error))?;
-    Ok(format!("{}: {training} records to train on, {validation} to validate", model.name()))
+    let training = count(training, "record");
+    Ok(format!("{}: {training} to train on, {validation} to validate", model.name()))
 }

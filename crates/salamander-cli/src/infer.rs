@@ -1,6 +1,6 @@
 //! `salamander infer`: asks a server about every record of files, or of standard input.
 
-use std::io::{BufReader, stdin, stdout};
+use std::io::{BufReader, stdin};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -12,6 +12,7 @@ use salamander_data::Format;
 use salamander_run::infer::{ClientOptions, DataToAsk, Inference, follow, stream};
 
 use crate::data::{CsvArgs, format_parser};
+use crate::out::PipedStdout;
 use crate::signals::Signals;
 
 #[derive(clap::Args)]
@@ -82,7 +83,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         if args.out.is_some() {
             bail!("answers to standard input go to standard output: leave --out away");
         }
-        stream(&inference, BufReader::new(stdin()), &mut stdout())?;
+        stream(&inference, BufReader::new(stdin()), &mut PipedStdout)?;
         return Ok(ExitCode::SUCCESS);
     }
     let Some(out) = &args.out else { bail!("say where answers go: --out FILE") };
@@ -121,6 +122,6 @@ fn follow_file(args: &Args, inference: &Inference) -> Result<ExitCode> {
         );
     }
     let signals = Signals::install()?;
-    follow(inference, Path::new(file), (out, &mut stdout()), signals.stop.clone())?;
+    follow(inference, Path::new(file), (out, &mut PipedStdout), signals.stop.clone())?;
     Ok(ExitCode::SUCCESS)
 }

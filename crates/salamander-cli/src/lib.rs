@@ -3,7 +3,7 @@
 //! # Layout
 //! - [`main`]: what can be typed, and which file does it; one file per subcommand, `args` for what several share
 //! - `out`: everything that is printed; a closed pipe ends a command, and no training
-//! - `ui`: progress bar, epoch table, summary
+//! - `ui`: progress bar, epoch table, summary, hyperparameters in a line
 //! - `hub`: the hub, and all that is asked of one
 //! - `reference`: the guide's page of commands
 //! - `fetch`, `reviews`, `passages`, `tables`, `cifar`: public data sets
@@ -180,18 +180,7 @@ enum Command {
     /// Print the JSON Schema of experiment files, for editors
     Schema,
     /// Write a ready crate with a model, an experiment and data
-    New {
-        /// The crate's name, which is also the folder's; with --tabular the file's name by default
-        #[arg(required_unless_present = "tabular")]
-        name: Option<String>,
-        /// Write a model for the columns of this file (CSV, Parquet or another format) instead of an example: numbers
-        /// are normalised, words become embeddings, a fifth of the records is for validation
-        #[arg(long, value_name = "FILE", requires = "label")]
-        tabular: Option<PathBuf>,
-        /// The column of that file to predict: classes, or a quantity
-        #[arg(long, value_name = "COLUMN", requires = "tabular")]
-        label: Option<String>,
-    },
+    New(scaffold::Args),
 }
 
 /// The whole program: parses the arguments, runs the subcommand, tells what went wrong.
@@ -259,15 +248,7 @@ fn command(program: &Program) -> ExitCode {
             let printed = outln!("{:#}", salamander_core::experiment::schema());
             printed.map(|()| ExitCode::SUCCESS).map_err(Into::into)
         }
-        Command::New { name, tabular, label } => {
-            let written = match (tabular, label) {
-                (Some(file), Some(label)) => {
-                    scaffold::tabular::write(name.as_deref(), &file, &label)
-                }
-                _ => scaffold::write(&name.unwrap_or_default()),
-            };
-            written.map(|()| ExitCode::SUCCESS)
-        }
+        Command::New(args) => scaffold::run(&args),
     };
     result.unwrap_or_else(|error| failed(&error))
 }

@@ -64,9 +64,35 @@ pub(crate) fn text(text: &str) -> Result<(), Error> {
     write_to(&mut io::stdout().lock(), format_args!("{text}"))
 }
 
+/// Standard output for what writes by itself. That nobody reads it any more is known again by [`is_closed`].
+pub(crate) struct PipedStdout;
+
+impl Write for PipedStdout {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        io::stdout().write(bytes).map_err(marked)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        io::stdout().flush().map_err(marked)
+    }
+}
+
+/// A connection may break as a pipe does: what is about standard output says so.
+fn marked(error: io::Error) -> io::Error {
+    match error.kind() {
+        ErrorKind::BrokenPipe => io::Error::new(ErrorKind::BrokenPipe, Error::Closed),
+        _ => error,
+    }
+}
+
 /// Whether a command ended only because nobody reads what it prints.
 pub(crate) fn is_closed(error: &anyhow::Error) -> bool {
-    matches!(error.downcast_ref::<Error>(), Some(Error::Closed))
+    let by_run = match error.downcast_ref::<salamander_run::Error>() {
+        Some(salamander_run::Error::System { cause, .. }) => cause.get_ref(),
+        _ => None,
+    };
+    let by_run = by_run.and_then(|cause| cause.downcast_ref::<Error>());
+    matches!(error.downcast_ref::<Error>().or(by_run), Some(Error::Closed))
 }
 
 fn write_to(out: &mut dyn Write, text: Arguments<'_>) -> Result<(), Error> {
@@ -90,6 +116,9 @@ mod tests {
         drop(reader);
         let error = write_to(&mut writer, format_args!("unread\n")).expect_err("nobody reads");
         assert!(is_closed(&anyhow::Error::new(error).context("while showing something")));
+        let system = |cause| salamander_run::Error::System { what: "cannot write".into(), cause };
+        assert!(is_closed(&system(marked(ErrorKind::BrokenPipe.into())).into()));
+        assert!(!is_closed(&system(ErrorKind::BrokenPipe.into()).into()), "a connection");
 
         let mut full = OpenOptions::new().write(true).open("/dev/full").expect("a full device");
         let error = write_to(&mut full, format_args!("text\n")).expect_err("it is full");

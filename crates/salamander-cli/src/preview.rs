@@ -12,6 +12,8 @@ use salamander_search::{
 use salamander_train::model::Models;
 use serde_json::{Value as Json, json};
 
+use crate::ui::hparams_line;
+
 /// The seed of a preview whose file names none: a plan is the same every time it is looked at.
 const SEED: u32 = 0;
 
@@ -137,7 +139,7 @@ fn print(method: &Method, rows: &[PreviewRow]) -> Result<()> {
     for row in rows {
         let hparams = match &row.hparams {
             Json::Null => "from the results before it".to_string(),
-            hparams => hparams.to_string(),
+            hparams => hparams_line(hparams),
         };
         outln!("{:>5}  {:>8}  {:<44}  {hparams}", row.id, row.length, row.reason)?;
     }

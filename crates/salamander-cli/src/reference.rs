@@ -6,7 +6,7 @@ use std::path::Path;
 
 use clap::{Arg, Args, Command, CommandFactory, Subcommand};
 
-use crate::kube::{Command as KubeCommand, JobArgs};
+use crate::kube::{Command as KubeCommand, JobArgs, PodArgs};
 
 const PAGE: &str = "../../docs/guide/src/reference/commands.md";
 const ADVICE: &str =
@@ -50,35 +50,49 @@ fn section(page: &mut String, command: &mut Command, is_kube: bool) {
     if command.get_name() == "help" || command.is_hide_set() {
         return;
     }
-    let usage = command.render_usage().to_string();
-    let usage = usage.trim_start_matches("Usage: ");
     let name = command.get_bin_name().unwrap_or(command.get_name()).to_owned();
     let about = command.get_about().map(ToString::to_string).unwrap_or_default();
     let mark = if is_kube { " (*kube*)" } else { "" };
     let _ = writeln!(page, "\n## {name}\n\n{about}{mark}.");
-    if command.has_subcommands() {
-        command.get_subcommands_mut().for_each(|command| section(page, command, is_kube));
-        return;
-    }
-    let _ = writeln!(page, "\n```text\n{usage}\n```");
+    arguments(page, command, is_kube);
+    command.get_subcommands_mut().for_each(|command| section(page, command, is_kube));
+}
+
+/// What can be said to a command itself; some that have others below them take arguments, too.
+fn arguments(page: &mut String, command: &mut Command, is_kube: bool) {
+    let usage = command.render_usage().to_string();
+    let usage: Vec<&str> = usage.trim_start_matches("Usage: ").lines().map(str::trim).collect();
     let shown =
         |arg: &&Arg| !arg.is_hide_set() && !matches!(arg.get_id().as_str(), "help" | "version");
     let args: Vec<&Arg> = command.get_arguments().filter(shown).collect();
+    if !args.is_empty() || !command.has_subcommands() {
+        let _ = writeln!(page, "\n```text\n{}\n```", usage.join("\n"));
+    }
     if args.is_empty() {
         return;
     }
     let _ = writeln!(page, "\n| argument | meaning |\n| --- | --- |");
     for arg in args {
-        let mark = if !is_kube && is_of_jobs(arg) { " (*kube*)" } else { "" };
+        let mark = if !is_kube && is_of_kube(arg) { " (*kube*)" } else { "" };
         let _ =
             writeln!(page, "| `{}` | {}{mark} |", spelling(arg), meaning(arg).replace('|', "\\|"));
     }
 }
 
-/// Whether the argument is there for clusters only.
-fn is_of_jobs(arg: &Arg) -> bool {
-    let jobs = JobArgs::augment_args(Command::new("jobs"));
-    jobs.get_arguments().any(|of_jobs| of_jobs.get_id() == arg.get_id())
+/// Whether a command has the argument in programs with the feature `kube` only. Others may share its name: those of a
+/// pipeline are about files that it prints.
+fn is_of_kube(arg: &Arg) -> bool {
+    const OTHERS: [&str; 2] = ["health", "mirror"];
+    let text = |arg: &Arg| arg.get_help().map(ToString::to_string);
+    let same = |of_kube: &Arg| {
+        of_kube.get_long() == arg.get_long()
+            && of_kube.get_help_heading() == arg.get_help_heading()
+            && text(of_kube) == text(arg)
+    };
+    let all = [JobArgs::augment_args(Command::new("")), PodArgs::augment_args(Command::new(""))];
+    arg.get_long().is_some_and(|long| {
+        OTHERS.contains(&long) || all.iter().any(|command| command.get_arguments().any(same))
+    })
 }
 
 fn spelling(arg: &Arg) -> String {

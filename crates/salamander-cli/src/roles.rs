@@ -141,6 +141,8 @@ pub(crate) fn log_some_to_stderr(usual: &str, role: &str, slot: u32) {
     let filter =
         EnvFilter::try_from_env(environment::LOG.name).unwrap_or_else(|_| EnvFilter::new(usual));
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(false);
+    // A line that cannot be written (a full disk, a reader that has gone) is lost: telling so would be a panic.
+    let log = log.log_internal_errors(false);
     // Only the first subscriber of a process counts, which is what is wanted.
     let _ = if std::env::var(environment::LOG_FORMAT.name).is_ok_and(|format| format == "json") {
         let job = std::env::var(environment::JOB.name).unwrap_or_default();

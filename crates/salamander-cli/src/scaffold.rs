@@ -4,6 +4,7 @@ pub(crate) mod tabular;
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail, ensure};
 use salamander_core::seed::Rng;
@@ -17,8 +18,25 @@ const EXPERIMENT: &str = include_str!("scaffold/experiment.yaml");
 const FACADE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../salamander");
 const GITIGNORE: &str = "/target\n/runs\n";
 
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The crate's name, which is also the folder's; with --tabular the file's name by default
+    #[arg(required_unless_present = "tabular")]
+    name: Option<String>,
+    #[command(flatten)]
+    table: tabular::TabularArgs,
+}
+
+/// Writes the crate that is asked for.
+pub(crate) fn run(args: &Args) -> Result<ExitCode> {
+    args.table.check()?;
+    let of_table = args.table.write(args.name.as_deref());
+    let written = of_table.unwrap_or_else(|| write(args.name.as_deref().unwrap_or_default()));
+    written.map(|()| ExitCode::SUCCESS)
+}
+
 /// Writes the crate into a new folder of its name.
-pub(crate) fn write(name: &str) -> Result<()> {
+fn write(name: &str) -> Result<()> {
     let folder = free_folder(name)?;
     let files = [
         ("Cargo.toml", manifest(name)),

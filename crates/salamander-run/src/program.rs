@@ -30,7 +30,7 @@ use crate::folder::{RunFolder, RunName};
 use crate::keys::{ensure_certificates, ensure_keys};
 use crate::metrics_log::{MetricsLog, PlanFile, cut_after};
 use crate::provenance::Provenance;
-use crate::roles::{Assignment, Exit};
+use crate::roles::{Assignment, Exit, say_why};
 use crate::run::{Finished, Run, RunShared, panicked};
 use crate::stop_request::{self, StopWatch};
 use crate::stored;
@@ -78,8 +78,8 @@ impl Program {
             begin(&assignment);
             let code = assignment.run(&self).map_or_else(
                 |error| {
-                    // The last line of a process's log is what its run quotes.
-                    eprintln!("error: {error}");
+                    // What its run quotes.
+                    say_why(&error);
                     if error.is_mistake() { i32::from(Exit::Mistaken.code()) } else { 1 }
                 },
                 |exit| i32::from(exit.code()),

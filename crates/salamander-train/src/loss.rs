@@ -67,8 +67,14 @@ pub fn weighted(losses: Tensor<1>, labels: &Tensor<1, Int>, weights: &[f32]) -> 
 }
 
 /// Squared error, summed over a record's outputs.
+///
+/// # Panics
+/// If outputs and targets have other shapes: one would silently be repeated for the other. Panics of losses are errors
+/// of the model, and are told before a run begins.
 pub fn squared_error(output: &Tensor<2>, targets: &Tensor<2>) -> Tensor<1> {
-    let records = output.dims()[0];
+    let (found, wanted) = (output.dims(), targets.dims());
+    assert!(found == wanted, "outputs and targets have other shapes: {found:?} and {wanted:?}");
+    let records = found[0];
     let targets = targets.clone().cast(output.dtype());
     (output.clone() - targets).powi_scalar(2).sum_dim(1).reshape([records])
 }

@@ -95,8 +95,13 @@ pub fn error_rate(output: &Tensor<2>, labels: &Tensor<1, Int>) -> Metrics {
 }
 
 /// `top_k`: the share of records whose label is among the `k` greatest outputs.
+///
+/// # Panics
+/// If there is one output per record, which ranks nothing. Panics of metrics are errors of the model, and are told
+/// before a run begins.
 pub fn top_k(k: usize, output: &Tensor<2>, labels: &Tensor<1, Int>) -> Metrics {
     let classes = output.dims()[1];
+    assert!(classes > 1, "top_k needs an output for each class, and there is one: use accuracy");
     let scores = floats(output.clone().flatten::<1>(0, 1));
     let truth = ints(labels.clone());
     let within = scores.chunks(classes).zip(&truth).filter(|(scores, label)| {
@@ -107,13 +112,20 @@ pub fn top_k(k: usize, output: &Tensor<2>, labels: &Tensor<1, Int>) -> Metrics {
     Metrics::new().with(format!("top_{k}"), Metric::mean(sum, truth.len() as f64))
 }
 
-/// `auc`: the area under the ROC curve of one score per record; scores are squeezed by a sigmoid.
+/// `auc`: the area under the ROC curve. Of a single output per record, which is squeezed by a sigmoid, or of two
+/// classes: the share of the second in their softmax.
+///
+/// # Panics
+/// If there are more outputs per record. Panics of metrics are errors of the model, and are told before a run begins.
 pub fn auc(logits: &Tensor<2>, labels: &Tensor<1, Int>) -> Metrics {
     Metrics::new().with("auc", Metric::auc(probabilities(logits, labels)))
 }
 
-/// `pr_auc`: the average precision (the area under the precision-recall curve) of one score per record; scores are
-/// squeezed by a sigmoid. It says more than [`auc`] where few records are positive.
+/// `pr_auc`: the average precision (the area under the precision-recall curve), of the same scores as [`auc`]. It says
+/// more than that one where few records are positive.
+///
+/// # Panics
+/// As [`auc`] does.
 pub fn pr_auc(logits: &Tensor<2>, labels: &Tensor<1, Int>) -> Metrics {
     Metrics::new().with("pr_auc", Metric::pr_auc(probabilities(logits, labels)))
 }
@@ -122,14 +134,31 @@ fn probabilities(
     logits: &Tensor<2>,
     labels: &Tensor<1, Int>,
 ) -> impl Iterator<Item = (f64, bool)> + use<> {
+    let outputs = logits.dims()[1];
+    assert!(
+        (1..=2).contains(&outputs),
+        "an area under a curve needs one output per record, or two classes, and there are {outputs}"
+    );
     let scores = floats(logits.clone().flatten::<1>(0, 1));
+    // The softmax of two is the sigmoid of their difference.
+    let scores: Vec<f64> = scores
+        .chunks(outputs)
+        .map(|of_record| match of_record {
+            [no, yes] => f64::from(*yes) - f64::from(*no),
+            _ => of_record.iter().map(|score| f64::from(*score)).sum(),
+        })
+        .collect();
     scores.into_iter().zip(ints(labels.clone())).map(|(score, label)| {
-        let probability = 1.0 / (1.0 + f64::from(-score).exp());
+        let probability = 1.0 / (1.0 + (-score).exp());
         (probability, label != 0)
     })
 }
 
 /// `rmse`: the root of the mean squared difference, over all outputs of all records.
+///
+/// # Panics
+/// If outputs and targets have other shapes. Panics of metrics are errors of the model, and are told before a run
+/// begins.
 pub fn rmse(output: &Tensor<2>, targets: &Tensor<2>) -> Metrics {
     let differences = differences(output, targets);
     let sum = differences.iter().map(|difference| difference * difference).sum();
@@ -137,6 +166,9 @@ pub fn rmse(output: &Tensor<2>, targets: &Tensor<2>) -> Metrics {
 }
 
 /// `mae`: the mean absolute difference, over all outputs of all records.
+///
+/// # Panics
+/// As [`rmse`] does.
 pub fn mae(output: &Tensor<2>, targets: &Tensor<2>) -> Metrics {
     let differences = differences(output, targets);
     let sum = differences.iter().map(|difference| difference.abs()).sum();
@@ -144,6 +176,8 @@ pub fn mae(output: &Tensor<2>, targets: &Tensor<2>) -> Metrics {
 }
 
 fn differences(output: &Tensor<2>, targets: &Tensor<2>) -> Vec<f64> {
+    let (found, wanted) = (output.dims(), targets.dims());
+    assert!(found == wanted, "outputs and targets have other shapes: {found:?} and {wanted:?}");
     let flat = |tensor: &Tensor<2>| floats(tensor.clone().flatten::<1>(0, 1));
     let pairs = flat(output).into_iter().zip(flat(targets));
     pairs.map(|(found, wanted)| f64::from(found) - f64::from(wanted)).collect()
@@ -221,6 +255,41 @@ mod tests {
         }
         let negative = Tensor::<1, Int>::from_data([0, 0, 0, 0], &device);
         assert_eq!(accuracy(&logits, &negative).values()["accuracy"], 0.5);
+    }
+
+    #[test]
+    fn two_classes_have_the_area_of_their_difference() {
+        let device = Device::flex();
+        let one = Tensor::<2>::from_data([[2.0], [-1.0], [0.5], [-3.0]], &device);
+        let two =
+            Tensor::<2>::from_data([[1.0, 3.0], [0.5, -0.5], [0.0, 0.5], [1.0, -2.0]], &device);
+        let labels = Tensor::<1, Int>::from_data([1, 0, 0, 1], &device);
+        assert_eq!(auc(&two, &labels), auc(&one, &labels));
+        assert_eq!(pr_auc(&two, &labels), pr_auc(&one, &labels));
+    }
+
+    #[test]
+    #[should_panic(expected = "needs one output per record, or two classes, and there are 3")]
+    fn three_classes_have_no_area() {
+        let device = Device::flex();
+        let scores = Tensor::<2>::from_data([[0.1, 0.9, 0.0]], &device);
+        auc(&scores, &Tensor::from_data([1], &device));
+    }
+
+    #[test]
+    #[should_panic(expected = "top_k needs an output for each class")]
+    fn one_output_ranks_nothing() {
+        let device = Device::flex();
+        let scores = Tensor::<2>::from_data([[0.1]], &device);
+        top_k(1, &scores, &Tensor::from_data([1], &device));
+    }
+
+    #[test]
+    #[should_panic(expected = "outputs and targets have other shapes: [2, 1] and [1, 2]")]
+    fn targets_of_another_shape_are_refused() {
+        let device = Device::flex();
+        let output = Tensor::<2>::from_data([[1.0], [2.0]], &device);
+        rmse(&output, &Tensor::from_data([[1.0, 2.0]], &device));
     }
 
     #[test]

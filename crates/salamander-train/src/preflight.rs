@@ -82,11 +82,18 @@ impl First {
         let format = format.map_err(|error| Error::Invalid(format!("data.format: {error}")))?;
         let paths: Vec<PathBuf> = paths.iter().map(PathBuf::from).collect();
         // All places must be there, but only the first file is opened: there may be thousands.
-        let first: Vec<PathBuf> = files(&paths, format)?.into_iter().take(1).collect();
+        let all = files(&paths, format)?;
+        let only = all.len() == 1;
+        let first: Vec<PathBuf> = all.into_iter().take(1).collect();
         let cache_folder = folder.map(Path::to_path_buf);
         let csv = data.csv.clone();
         let options = OpenOptions { cache_folder, csv, ..OpenOptions::default() };
         let dataset = Arc::new(Dataset::new(Arc::from(open_indexed(&first, format, &options)?))?);
+        // Of several files others may have records.
+        if only && dataset.is_empty() {
+            let file = paths.first().map(|path| path.display().to_string()).unwrap_or_default();
+            return Err(Error::Invalid(format!("{what}: no records in {file}")));
+        }
         Ok(Self { what, dataset, on_bad_record: data.on_bad_record, most })
     }
 
@@ -438,6 +445,19 @@ mod tests {
         let expected = "model means: the loss has 1 values for 2 records: return one value per record, not a mean";
         assert_eq!(error, expected);
         assert_eq!(tried::<NetOfMeans>(DATA, ""), "fine", "one record's mean is its loss");
+    }
+
+    #[test]
+    fn an_empty_file_is_told_unless_there_are_others() {
+        let error = tried::<MisfitNet<2>>("x,y,side\n", "");
+        assert!(error.starts_with("data.training: no records in "), "{error}");
+        let folder = tempfile::tempdir().expect("a folder");
+        for (name, text) in [("a.csv", "x,y,side\n"), ("b.csv", DATA)] {
+            std::fs::write(folder.path().join(name), text).expect("written");
+        }
+        let text = format!("data: {{training: {}/*.csv}}\n", folder.path().display());
+        let experiment = Experiment::parse(&text, &[]).expect("valid");
+        preflight::<MisfitNet<2>>(&experiment, &AssetFiles::default(), None).expect("fine");
     }
 
     #[test]

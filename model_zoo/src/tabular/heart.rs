@@ -89,9 +89,7 @@ impl Trial for Heart {
     }
 
     fn metrics(&self, output: &Tensor<2>, batch: &PatientBatch) -> Metrics {
-        let ill = output.clone().flatten::<1>(0, 1).greater_elem(0.0);
-        let right = ill.equal(batch.target.clone().equal_elem(1)).float();
-        auc(output, &batch.target).and(mean("accuracy", &right))
+        auc(output, &batch.target).and(accuracy(output, &batch.target))
     }
 
     fn predict(&self, output: Tensor<2>) -> Tensor<2> {

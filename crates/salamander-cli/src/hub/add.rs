@@ -16,7 +16,6 @@ use serde_json::{Value, json};
 
 use super::connect::{Connected, HubArgs};
 use super::model::which;
-use crate::args::RunsFolder;
 
 /// How long a hub may take to see a new folder, and another command to leave the hub of a folder.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -43,9 +42,6 @@ pub(crate) struct Args {
     /// A name for this version such as champion, which another one may have had
     #[arg(long, value_name = "NAME")]
     alias: Option<String>,
-    /// The folder that runs live in [default: that of `model --runs`]
-    #[arg(long, value_name = "DIR")]
-    runs: Option<PathBuf>,
     /// Print one JSON object instead
     #[arg(long)]
     json: bool,
@@ -53,10 +49,8 @@ pub(crate) struct Args {
 
 /// Brings the run to the hub's folder and registers it. Whoever asks again gets the version that there is.
 pub(super) fn run(args: &Args, hub: &HubArgs) -> Result<()> {
-    let runs = args.runs.as_ref().unwrap_or(&hub.folder.runs).clone();
-    let folder = bring(&RunLayout::new(find(&args.run, &runs)?), &runs)?;
-    let hub = HubArgs { hub: hub.hub.clone(), folder: RunsFolder { runs } };
-    let version = asked(args, &hub, &folder)?;
+    let folder = bring(&RunLayout::new(find(&args.run, &hub.runs)?), &hub.runs)?;
+    let version = asked(args, hub, &folder)?;
     if args.json {
         outln!("{version}")?;
         return Ok(());

@@ -3,15 +3,13 @@
 use std::env;
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Result, bail};
 use salamander_core::environment;
 use salamander_hub::server::Listen;
 use salamander_hub::{Daemon, DaemonOptions, Hub, HubClient, OWN_FOLDER};
-
-use crate::args::RunsFolder;
 
 /// How long a hub of this machine may take to accept.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -22,8 +20,9 @@ pub(crate) struct HubArgs {
     /// The hub, such as http://127.0.0.1:7070 [default: SALAMANDER_HUB, or else the one of the folder of runs]
     #[arg(long, value_name = "URL", global = true)]
     pub(crate) hub: Option<String>,
-    #[command(flatten)]
-    pub(crate) folder: RunsFolder,
+    /// The folder that runs live in
+    #[arg(long, value_name = "DIR", default_value = "runs", global = true)]
+    pub(crate) runs: PathBuf,
 }
 
 /// A command that is asked of a hub.
@@ -50,7 +49,7 @@ impl HubArgs {
         if let Some(url) = named.filter(|url| !url.is_empty()) {
             return Ok(Some(HubClient::new(&url, token)?));
         }
-        let address = fs::read_to_string(self.folder.runs.join(OWN_FOLDER).join("address"));
+        let address = fs::read_to_string(self.runs.join(OWN_FOLDER).join("address"));
         let address: Option<SocketAddr> = address.ok().and_then(|text| text.trim().parse().ok());
         match address.filter(|address| TcpStream::connect_timeout(address, PATIENCE).is_ok()) {
             Some(address) => Ok(Some(HubClient::new(&format!("http://{address}"), token)?)),
@@ -63,13 +62,13 @@ impl HubArgs {
         if let Some(client) = self.running()? {
             return Ok(Connected { client, own: None });
         }
-        if !self.folder.runs.is_dir() {
-            let runs = self.folder.runs.display();
+        if !self.runs.is_dir() {
+            let runs = self.runs.display();
             bail!(
                 "there is no folder {runs}: name a hub with --hub, or the folder of runs with --runs"
             );
         }
-        start(&self.folder.runs, 0)
+        start(&self.runs, 0)
     }
 }
 
@@ -92,4 +91,35 @@ pub(crate) fn start(runs: &Path, slots: u32) -> Result<Connected> {
     )?;
     let client = HubClient::new(&format!("http://{}", daemon.address()), None)?;
     Ok(Connected { client, own: Some(daemon) })
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(clap::Subcommand)]
+    enum Asked {
+        List,
+    }
+
+    #[derive(Parser)]
+    struct CommandLine {
+        #[command(flatten)]
+        args: HubCommand<Asked>,
+    }
+
+    #[test]
+    fn the_folder_of_runs_is_named_before_or_behind_what_is_asked() {
+        for (typed, expected) in [
+            (&["experiment", "list", "--runs", "there"][..], "there"),
+            (&["experiment", "--runs", "there", "list"], "there"),
+            (&["experiment", "list"], "runs"),
+        ] {
+            let line = CommandLine::try_parse_from(typed).expect("arguments");
+            assert!(matches!(line.args.command, Asked::List));
+            assert_eq!(line.args.hub.runs, Path::new(expected), "{typed:?}");
+        }
+    }
 }

@@ -65,7 +65,7 @@ pub(super) fn run(args: &Args, hub: &HubArgs) -> Result<ExitCode> {
             )
         }
         None => {
-            let connected = start(&hub.folder.runs, args.slots)?;
+            let connected = start(&hub.runs, args.slots)?;
             (connected.client, connected.own)
         }
     };
@@ -92,7 +92,7 @@ pub(super) fn run(args: &Args, hub: &HubArgs) -> Result<ExitCode> {
     // Nobody would look after it: it waits with a checkpoint.
     pause(&client, created.id);
     followed?;
-    let folder = hub.folder.runs.join(created.folder);
+    let folder = hub.runs.join(created.folder);
     errln!("paused; go on with: salamander train --resume {}", folder.display());
     Ok(ExitCode::from(signals.exit_code()))
 }

@@ -16,6 +16,7 @@ use super::table::{ago, number, table};
 use super::{checkpoint, create, gc, model, trial};
 use crate::out::{self, Out};
 use crate::signals::Signals;
+use crate::ui::hparams_line;
 
 /// The command, and the hub that it is asked of.
 pub(crate) type Args = HubCommand<Command>;
@@ -262,7 +263,7 @@ fn list_trials(client: &HubClient, one: &One) -> Result<()> {
             run.state.clone(),
             run.steps.to_string(),
             number(compared(run)),
-            run.hparams.to_string(),
+            hparams_line(&run.hparams),
         ]
     });
     let metric = experiment.metric.as_deref().unwrap_or("metric");

@@ -14,7 +14,6 @@ use super::add;
 use super::checkpoint;
 use super::connect::{HubArgs, HubCommand};
 use super::table::{ago, size, table};
-use crate::args::RunsFolder;
 
 /// The command, and the hub that it is asked of.
 pub(crate) type Args = HubCommand<Command>;
@@ -255,8 +254,7 @@ pub(crate) fn find(reference: &str, runs: &Path) -> Result<(PathBuf, String)> {
 
 /// The version that `NAME@ALIAS` stands for.
 pub(crate) fn find_version(reference: &str, runs: &Path) -> Result<FoundVersion> {
-    let folder = RunsFolder { runs: runs.to_path_buf() };
-    let connected = HubArgs { hub: None, folder }.connect()?;
+    let connected = HubArgs { hub: None, runs: runs.to_path_buf() }.connect()?;
     let version = connected.client.model_version(reference)?;
     let folder = version
         .folder

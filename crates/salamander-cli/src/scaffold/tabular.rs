@@ -5,19 +5,21 @@ mod columns;
 mod source;
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail, ensure};
-use salamander_core::words::count_is;
+use salamander_core::experiment::{CsvHeader, CsvSettings};
+use salamander_core::words::{count, count_is};
 use salamander_data::sink::create;
 use salamander_data::split::{split, stratified_split};
 use salamander_data::stats::Stats;
-use salamander_data::{Dataset, Format, Row, Value};
+use salamander_data::{Dataset, Format, OpenOptions, Row, Value, open_indexed};
 use salamander_files::{Durability, PendingFolder};
 
-use crate::data::in_blocks;
+use crate::data::{CsvArgs, format_parser, in_blocks};
 use columns::InputColumn;
 
 /// Shares of training and validation.
@@ -31,12 +33,48 @@ const MOST_CLASSES: usize = 1000;
 /// Words that stand for a missing value in files of R, pandas, SQL and UCI.
 const MISSING: [&str; 7] = ["NA", "N/A", "NaN", "nan", "null", "NULL", "?"];
 
-/// Writes the crate into a new folder of its name, which is the file's unless told.
-pub(crate) fn write(name: Option<&str>, file: &Path, label: &str) -> Result<()> {
-    let name = name.map_or_else(|| name_of(file), str::to_string);
-    let folder = super::free_folder(&name)?;
-    let dataset = open(file)?;
-    let whole = Stats::of(&dataset, |_| {})?;
+/// The table to write a crate for.
+#[derive(clap::Args)]
+pub(crate) struct TabularArgs {
+    /// Write a model for the columns of this file (CSV, Parquet or another format) instead of an example: numbers
+    /// are normalised, words become embeddings, a fifth of the records is for validation
+    #[arg(long, value_name = "FILE", requires = "label")]
+    tabular: Option<PathBuf>,
+    /// The column of that file to predict: classes, or a quantity
+    #[arg(long, value_name = "COLUMN", requires = "tabular")]
+    label: Option<String>,
+    /// The file's format, where its name does not tell it
+    #[arg(long, value_name = "FORMAT", requires = "tabular", value_parser = format_parser(|_| true))]
+    format: Option<Format>,
+    #[command(flatten)]
+    csv: CsvArgs,
+}
+
+impl TabularArgs {
+    /// Writes the crate, if there is a table.
+    pub(super) fn write(&self, name: Option<&str>) -> Option<Result<()>> {
+        let (file, label) = (self.tabular.as_ref()?, self.label.as_ref()?);
+        Some(open(file, self.format, self.csv.settings()).and_then(|dataset| {
+            let name = name.map_or_else(|| name_of(file), str::to_string);
+            write(&name, file, &dataset, label)
+        }))
+    }
+
+    /// Refuses what is said of a table that is not there.
+    pub(super) fn check(&self) -> Result<()> {
+        let told = self.tabular.is_some() || self.csv.settings().is_default();
+        ensure!(
+            told,
+            "--header, --separator, --trim and --missing are about a table: name it by --tabular FILE"
+        );
+        Ok(())
+    }
+}
+
+/// Writes the crate into a new folder of its name.
+fn write(name: &str, file: &Path, dataset: &Dataset, label: &str) -> Result<()> {
+    let folder = super::free_folder(name)?;
+    let whole = Stats::of(dataset, |_| {})?;
     let columns = usable(&whole);
     let names: Vec<&str> = columns.iter().map(String::as_str).collect();
     ensure!(
@@ -45,7 +83,7 @@ pub(crate) fn write(name: Option<&str>, file: &Path, label: &str) -> Result<()> 
         file.display(),
         names.join(", ")
     );
-    let target = LabelColumn::read(&dataset, label)?;
+    let target = LabelColumn::read(dataset, label)?;
     // It appears when all of it is there.
     let beside = folder.with_file_name(format!(".new-{}", std::process::id()));
     let pending = PendingFolder::create(&beside).with_context(|| beside.display().to_string())?;
@@ -54,21 +92,21 @@ pub(crate) fn write(name: Option<&str>, file: &Path, label: &str) -> Result<()> 
     let parts = target.divide()?;
     let mut emptied = 0;
     for (part, records) in ["train.csv", "valid.csv"].iter().zip(&parts) {
-        emptied += target.write(&dataset, &columns, records, &data.join(part))?;
+        emptied += target.write(dataset, &columns, records, &data.join(part))?;
     }
     // Of what is trained on: nothing of the validation may be known before.
-    let stats = Stats::of(&open(&data.join("train.csv"))?, |_| {})?;
+    let stats = Stats::of(&open(&data.join("train.csv"), None, own_csv())?, |_| {})?;
     fs::write(pending.path().join("stats.json"), serde_json::to_string(&stats)?)?;
-    let found = columns::find(&stats, label);
+    let found = columns::find(&stats, label, columns::unfit(&whole));
     ensure!(!found.fields.is_empty(), "{}: no column tells anything", file.display());
     vocabularies(pending.path(), &stats, &found.fields)?;
     let source = source::program(file, &target, &found.fields);
     super::write_files(
         pending.path(),
         &[
-            ("Cargo.toml", super::manifest(&name)),
+            ("Cargo.toml", super::manifest(name)),
             ("src/main.rs", source),
-            ("experiment.yaml", source::experiment(&name, &target)),
+            ("experiment.yaml", source::experiment(name, &target, &columns)),
             (".gitignore", super::GITIGNORE.to_string()),
         ],
     )?;
@@ -80,7 +118,7 @@ pub(crate) fn write(name: Option<&str>, file: &Path, label: &str) -> Result<()> 
         let (cells, words) = (count_is(emptied, "cell"), MISSING.join(", "));
         outln!("{cells} empty in data/ where the file has a word for a missing value ({words})")?;
     }
-    Ok(super::ready(&name)?)
+    Ok(super::ready(name)?)
 }
 
 /// Says what was made of the columns.
@@ -92,17 +130,24 @@ fn tell(target: &LabelColumn, found: &columns::FoundColumns, parts: &[Vec<u64>])
         None => outln!("{}: a number to predict", target.column)?,
     }
     if target.missing > 0 {
-        outln!("{} records without {} are left out", target.missing, target.column)?;
+        let records = count(target.missing, "record");
+        outln!("{records} without {}: left out", target.column)?;
     }
     for (column, reason) in &found.left_out {
-        outln!("column {column} is left out: {reason}")?;
+        outln!("column {column:?} is left out: {reason}")?;
     }
     Ok(())
 }
 
-fn open(file: &Path) -> Result<Dataset> {
-    let reader = salamander_data::open(&[file.to_path_buf()], None)?;
+fn open(file: &Path, format: Option<Format>, csv: CsvSettings) -> Result<Dataset> {
+    let options = OpenOptions { csv, ..OpenOptions::default() };
+    let reader = open_indexed(&[file.to_path_buf()], format, &options)?;
     Ok(Dataset::new(Arc::from(reader))?)
+}
+
+/// How the files of the crate are written: their first row is the header, whatever the names look like.
+fn own_csv() -> CsvSettings {
+    CsvSettings { header: Some(CsvHeader::Yes), ..CsvSettings::default() }
 }
 
 /// The file's name without its ending, as a crate can have it.
@@ -220,9 +265,13 @@ impl LabelColumn {
     }
 }
 
-/// Whether a value is a word that stands for none.
+/// Whether a value is a word that stands for none, or no number.
 fn is_missing(value: &Value<'_>) -> bool {
-    matches!(value, Value::Text(text) if MISSING.contains(&text.trim()))
+    match value {
+        Value::Text(text) => MISSING.contains(&text.trim()),
+        Value::Floats(floats) => floats.len() == 1 && floats[0].is_nan(),
+        _ => false,
+    }
 }
 
 /// A value as text; nothing for what is missing or has several values.
@@ -238,12 +287,13 @@ fn text<'a>(value: &'a Value<'_>) -> Option<Cow<'a, str>> {
 
 /// The classes among the values of a label; nothing where they are a quantity.
 fn classes<'a>(column: &str, values: impl Iterator<Item = &'a str>) -> Result<Option<Vec<String>>> {
-    let mut seen = std::collections::BTreeSet::new();
+    let mut seen = BTreeSet::new();
     let (mut numbers, mut whole) = (true, true);
     for value in values {
-        let number = value.parse::<f64>().ok().filter(|number| number.is_finite());
+        let number = finite(value);
         numbers &= number.is_some();
-        whole &= value.parse::<i64>().is_ok();
+        // Also 1.0: so pandas writes whole numbers of a column that had a missing one.
+        whole &= number.is_some_and(|number| number.fract() == 0.0);
         if numbers && seen.len() > MOST_CLASSES {
             continue;
         }
@@ -253,7 +303,13 @@ fn classes<'a>(column: &str, values: impl Iterator<Item = &'a str>) -> Result<Op
             "--label {column}: more than {MOST_CLASSES} different texts are no classes"
         );
     }
-    if numbers && (!whole || seen.len() > MOST_NUMBERED) {
+    let distinct: BTreeSet<u64> = seen
+        .iter()
+        .filter_map(|text| finite(text))
+        .map(|number| (number + 0.0).to_bits())
+        .collect();
+    // One number that is written in two ways is no two classes.
+    if numbers && (!whole || seen.len() > MOST_NUMBERED || distinct.len() < seen.len()) {
         return Ok(None);
     }
     if seen.len() < 2 {
@@ -261,9 +317,13 @@ fn classes<'a>(column: &str, values: impl Iterator<Item = &'a str>) -> Result<Op
     }
     let mut classes: Vec<String> = seen.into_iter().map(str::to_string).collect();
     if whole {
-        classes.sort_by_key(|class| class.parse::<i64>().unwrap_or(0));
+        classes.sort_by(|a, b| finite(a).unwrap_or(0.0).total_cmp(&finite(b).unwrap_or(0.0)));
     }
     Ok(Some(classes))
+}
+
+fn finite(text: &str) -> Option<f64> {
+    text.parse().ok().filter(|number: &f64| number.is_finite())
 }
 
 #[cfg(test)]
@@ -280,7 +340,9 @@ mod tests {
         };
         check(&[">50K", "<=50K", ">50K"], Some(&["<=50K", ">50K"]));
         check(&["10", "9", "10"], Some(&["9", "10"]));
+        check(&["1.0", "0.0", "1.0"], Some(&["0.0", "1.0"]));
         check(&["1.5", "2", "3"], None);
+        check(&["1", "1.0", "2"], None);
         assert!(classes("y", ["a", "a"].into_iter()).is_err());
     }
 
@@ -294,20 +356,18 @@ mod tests {
         });
         fs::write(&file, format!("bill,sex,species\n{}?,female,NA\n", rows.collect::<String>()))
             .expect("written");
-        let dataset = open(&file).expect("read");
+        let dataset = open(&file, None, CsvSettings::default()).expect("read");
         let target = LabelColumn::read(&dataset, "species").expect("a label");
         assert_eq!(target.missing, 1, "a label that is missing");
         let (columns, train) = (["bill", "sex"].map(String::from), place.path().join("train.csv"));
         let all: Vec<u64> = target.records.iter().map(|(record, _)| *record).collect();
         let emptied = target.write(&dataset, &columns, &all, &train).expect("written");
         assert_eq!(emptied, 20);
-        let stats = Stats::of(&open(&train).expect("read"), |_| {}).expect("read");
-        let found = columns::find(&stats, "species");
+        let written = open(&train, None, own_csv()).expect("read");
+        let stats = Stats::of(&written, |_| {}).expect("read");
+        let found = columns::find(&stats, "species", Vec::new());
         assert!(matches!(found.fields[0].kind, columns::ColumnKind::Number { .. }));
-        assert!(matches!(
-            found.fields[1].kind,
-            columns::ColumnKind::Vocabulary { missing: true, .. }
-        ));
+        assert!(matches!(found.fields[1].kind, columns::ColumnKind::Vocabulary { words: 1, .. }));
     }
 
     #[test]
@@ -321,7 +381,7 @@ mod tests {
             text += &format!("n{i},{age},{gain},{city},k{},1,{income}\n", i % 7);
         }
         fs::write(&file, text).expect("written");
-        let dataset = open(&file).expect("read");
+        let dataset = open(&file, None, CsvSettings::default()).expect("read");
         let columns = usable(&Stats::of(&dataset, |_| {}).expect("read"));
         let target = LabelColumn::read(&dataset, "income").expect("a label");
         assert_eq!(target.classes.as_deref().expect("classes"), ["<=50K", ">50K"]);
@@ -333,20 +393,56 @@ mod tests {
         assert!(head.starts_with("id,age,capital-gain,city,type,same,income\n"), "{head}");
         assert!(head.contains(",<=50K\n"), "classes keep their names: {head}");
 
-        let stats = Stats::of(&open(&train).expect("read"), |_| {}).expect("read");
-        let found = columns::find(&stats, "income");
+        let written = open(&train, None, own_csv()).expect("read");
+        let stats = Stats::of(&written, |_| {}).expect("read");
+        let found = columns::find(&stats, "income", Vec::new());
         let left: Vec<&str> = found.left_out.iter().map(|(column, _)| column.as_str()).collect();
         assert_eq!(left, ["id", "same"]);
         let source = source::program(&file, &target, &found.fields);
         for expected in [
             "    #[input(normalise = \"stats.json\", missing = ",
             "    #[input(column = \"capital-gain\", normalise = \"stats.json\", missing = ",
-            "    #[input(vocabulary = \"vocabulary/city.txt\", oov = 1)]\n    city: String,",
-            "    #[input(column = \"type\", vocabulary = \"vocabulary/type_.txt\", oov = 1)]\n    type_: String,",
+            "    #[input(vocabulary = \"vocabulary/city.txt\", oov = 1, missing = \"none\")]\n    city: String,",
+            "    #[input(column = \"type\", vocabulary = \"vocabulary/type_.txt\", oov = 1, missing = \"none\")]\n",
+            "    type_: String,\n",
             "    #[label(classes = [\"<=50K\", \">50K\"])]\n    income: String,",
             "const WORDS: [usize; 2] = [3, 8];",
         ] {
             assert!(source.contains(expected), "{expected} in\n{source}");
         }
+    }
+    /// As spreadsheets and pandas write tables: semicolons, row numbers without a name, names that are numbers.
+    #[test]
+    fn tables_are_read_as_it_is_said() {
+        let place = tempfile::tempdir().expect("a folder");
+        let file = place.path().join("sales.txt");
+        let rows = (0..60).map(|i| format!("{i};{};{};{}.0\n", i % 7, 100 + i % 9, i % 2));
+        fs::write(&file, format!(";1.5;2;sold\n{}", rows.collect::<String>())).expect("written");
+        let csv = CsvSettings { separator: ";".parse().ok(), ..own_csv() };
+        let dataset = open(&file, Some(Format::Csv), csv).expect("read");
+        let columns = usable(&Stats::of(&dataset, |_| {}).expect("read"));
+        assert_eq!(columns, ["", "1.5", "2", "sold"]);
+        let target = LabelColumn::read(&dataset, "sold").expect("a label");
+        assert_eq!(target.classes.as_deref().expect("classes"), ["0.0", "1.0"]);
+        let all: Vec<u64> = (0..60).collect();
+        let train = place.path().join("train.csv");
+        target.write(&dataset, &columns, &all, &train).expect("written");
+        let stats = open(&train, None, own_csv()).expect("read");
+        let stats = Stats::of(&stats, |_| {}).expect("read");
+        let found = columns::find(&stats, "sold", Vec::new());
+        let idents: Vec<&str> = found.fields.iter().map(|field| field.ident.as_str()).collect();
+        assert_eq!(idents, ["column_1_5", "column_2"]);
+        assert_eq!(found.left_out.len(), 1, "row numbers");
+        let text = source::experiment("sales", &target, &columns);
+        assert!(text.contains("  csv: {header: yes}\n"), "{text}");
+        let plain = source::experiment("sales", &target, &["sold".to_string()]);
+        assert!(!plain.contains("csv:"), "{plain}");
+    }
+
+    #[test]
+    fn what_is_no_number_is_missing() {
+        assert!(is_missing(&Value::Floats(vec![f32::NAN].into())));
+        assert!(!is_missing(&Value::Floats(vec![1.0].into())));
+        assert_eq!(text(&Value::Floats(vec![f32::NAN].into())), None);
     }
 }

@@ -8,7 +8,7 @@ use salamander_run::SearchStanding;
 use salamander_search::{SchedulerRule, TrialState};
 
 use crate::out::Out;
-use crate::ui::clock;
+use crate::ui::{clock, hparams_line};
 
 /// How often the table is drawn.
 const DRAW: Duration = Duration::from_millis(250);
@@ -102,7 +102,7 @@ fn lines(standing: &SearchStanding<'_>) -> Vec<String> {
         }
     }
     if let Some((best, value)) = search.best() {
-        let hparams = &best.hparams;
+        let hparams = hparams_line(&best.hparams);
         lines.push(format!("best: trial {} with {} {value} {hparams}", best.id, method.metric));
     }
     lines.push(format!("{:>5} {:>9} {:>7} {:>11}", "trial", "length", "workers", method.metric));
@@ -110,7 +110,7 @@ fn lines(standing: &SearchStanding<'_>) -> Vec<String> {
         let Some(trial) = search.trial(*id) else { continue };
         let length = format!("{}>{}", trial.length(), trial.until);
         let metric = trial.metric().map_or("-".to_string(), |metric| format!("{metric:.6}"));
-        let hparams = &trial.hparams;
+        let hparams = hparams_line(&trial.hparams);
         lines.push(format!("{id:>5} {length:>9} {width:>7} {metric:>11} {hparams}"));
     }
     if training.len() > MOST_ROWS {
@@ -144,10 +144,10 @@ mod tests {
             [
                 " 42% [01:00<01:24] 1 of 4 trials over, 2 training, 0 waiting",
                 "measured: 2 at 4",
-                "best: trial 1 with loss 0.25 {\"x\":1}",
+                "best: trial 1 with loss 0.25 x=1",
                 "trial    length workers        loss",
-                "    1       4>8       2    0.250000 {\"x\":1}",
-                "    3       0>4       1           - {\"x\":1}",
+                "    1       4>8       2    0.250000 x=1",
+                "    3       0>4       1           - x=1",
             ]
         );
         assert_eq!(cut("äöü", 2), "äö");

@@ -15,6 +15,7 @@ use salamander_search::{Method, Trial};
 
 use crate::out::{self, Out};
 use crate::signals::Signals;
+use crate::ui::hparams_line;
 
 pub(crate) use command::{Command, run as run_command};
 use live::LiveTable;
@@ -76,7 +77,8 @@ fn table(end: &SearchEnd) -> Vec<String> {
         vec![format!("{:>5}  {:>8}  {:>12}  hyperparameters", "trial", "length", method.metric)];
     for trial in trials.iter().take(SHOWN) {
         let metric = trial.metric().map_or("-".to_string(), |metric| format!("{metric:.6}"));
-        let (id, length, hparams) = (trial.id.0, trial.length(), &trial.hparams);
+        let (id, length) = (trial.id.0, trial.length());
+        let hparams = hparams_line(&trial.hparams);
         lines.push(format!("{id:>5}  {length:>8}  {metric:>12}  {hparams}"));
     }
     if trials.len() > SHOWN {

@@ -2,6 +2,7 @@
 
 mod bar;
 mod follow;
+mod hparams;
 #[cfg(feature = "kube")]
 mod job;
 mod summary;
@@ -12,6 +13,7 @@ use std::time::{Duration, Instant};
 
 pub(crate) use bar::{Bar, MANY_FILES, show_indexing};
 pub(crate) use follow::RunDisplay;
+pub(crate) use hparams::hparams_line;
 #[cfg(feature = "kube")]
 pub(crate) use job::job_line;
 pub(crate) use summary::print_summary;

@@ -60,7 +60,7 @@ pub(crate) fn print_summary(finished: &Summary<'_>, out: Out) {
     }
     let [wall, compute, exchange, data, test] =
         [timings.wall, timings.compute, timings.exchange, timings.data, timings.test]
-            .map(|time| clock(time.as_secs_f64()));
+            .map(|time| took(time.as_secs_f64()));
     // Workers of strategy ps tell the master what each micro-batch took, and it adds up what all of them tell.
     let summed = facts.workers > 1 && (outcome.ranks.len() as u64) < facts.workers;
     let whose = if summed { ": all workers together " } else { " (" };
@@ -79,6 +79,11 @@ pub(crate) fn print_summary(finished: &Summary<'_>, out: Out) {
             "rank {rank:<5} compute {compute:.1} s, exchange {exchange:.1} s, data {data:.1} s, test {test:.1} s"
         ));
     }
+}
+
+/// A time of a run: a short one to a tenth of a second, since those of a first model are all short.
+fn took(seconds: f64) -> String {
+    if seconds < 60.0 { format!("{seconds:.1} s") } else { clock(seconds) }
 }
 
 /// What proves that another run came to the same weights, and how it does.
@@ -126,6 +131,11 @@ fn parameters(dense: u64, tables: &[TableSize]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn short_times_have_tenths() {
+        assert_eq!([0.04, 0.36, 59.0, 61.0].map(took), ["0.0 s", "0.4 s", "59.0 s", "01:01"]);
+    }
 
     #[test]
     fn parameters_in_tables_are_counted_apart() {

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use csv::ByteRecord;
 
-use super::{failed, looks, source};
+use super::{OTHER_TEXT, failed, looks, source};
 use crate::dialect::{ColumnNames, Dialect};
 use crate::text_index::TextIndex;
 use crate::{Blob, Error};
@@ -54,7 +54,7 @@ fn column_names(path: &Path, headers: &ByteRecord) -> Result<Vec<String>, Error>
     let mut names = Vec::with_capacity(headers.len());
     for (column, name) in headers.iter().enumerate() {
         let name = std::str::from_utf8(name)
-            .map_err(|error| wrong(format!("header row: column {column}: {error}")))?;
+            .map_err(|error| wrong(format!("header row: column {column}: {error}{OTHER_TEXT}")))?;
         if names.iter().any(|earlier| earlier == name) {
             let advice = "say `header: no` if the file has no header row";
             return Err(wrong(format!("header row: column {name:?} occurs twice ({advice})")));

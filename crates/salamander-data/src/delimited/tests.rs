@@ -59,7 +59,8 @@ fn bad_files_are_named_with_line_and_record() {
     check(b"x,y\n\"1\n1\",2\n3,4,5\n", "a.csv: record 1: line 4: 3 fields, but the header has 2");
     check(
         b"x,y\n1,\xff\n",
-        "a.csv: record 0: column \"y\": line 2: invalid utf-8 sequence of 1 bytes from index 0",
+        "a.csv: record 0: column \"y\": line 2: invalid utf-8 sequence of 1 bytes from index 0 \
+         (write the file as UTF-8: iconv -f LATIN1 -t UTF-8)",
     );
     check(
         b"x,x\n1,2\n",

@@ -37,7 +37,7 @@ use crate::Error;
 use crate::connect::Scale;
 use crate::event::Event;
 use crate::experiment::{Overrides, in_file, wrong};
-use crate::roles::{Exit, runtime, terminated};
+use crate::roles::{Exit, runtime, say_why, terminated};
 use follow::JobEvents;
 pub use mirrored::ClusterJobs;
 pub(crate) use mirrored::MirroredRun;
@@ -309,7 +309,7 @@ pub(crate) async fn lead(
             Err(salamander_master::Error::Shutdown) => return Ok(Exit::Left),
             // No crash: whoever looks after the job starts one when the other is gone.
             Err(salamander_master::Error::Journal(error)) if error.is_deposed() => {
-                eprintln!("error: {error}");
+                say_why(&error);
                 return Ok(Exit::Code(names::EXIT_LOCKED as u8));
             }
             Err(error) => return Err(error.into()),
@@ -318,8 +318,8 @@ pub(crate) async fn lead(
     match ending {
         Ok(ending) => {
             if let Ending::Failed(reason) = &ending {
-                // The last line of the log is what the operator quotes.
-                eprintln!("error: {reason}");
+                // What the operator quotes.
+                say_why(reason);
             }
             Ok(Exit::Code(platform::exit_code(&ending) as u8))
         }

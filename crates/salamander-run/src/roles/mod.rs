@@ -10,6 +10,8 @@ pub mod master;
 pub mod ps;
 pub mod worker;
 
+use std::fmt::Display;
+use std::io::{Write, stderr};
 use std::net::IpAddr;
 #[cfg(feature = "kube")]
 use std::net::SocketAddr;
@@ -78,6 +80,12 @@ impl Exit {
             Exit::Code(code) => code,
         }
     }
+}
+
+/// Says why a process ends, as the last line of its log. On a full disk, or where nobody reads the log, it ends as it
+/// would have: its exit code says whether to start another one.
+pub(crate) fn say_why(reason: &dyn Display) {
+    let _ = writeln!(stderr(), "error: {reason}");
 }
 
 /// SIGTERM asks this process to leave; Ctrl-C is meant for the parent, which hears it too and decides.

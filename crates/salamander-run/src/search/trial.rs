@@ -12,7 +12,7 @@ use salamander_core::experiment::Strategy;
 use salamander_core::layout::RunLayout;
 
 use crate::connect::{Scale, scale};
-use crate::roles::{Exit, leave_on_signals};
+use crate::roles::{Exit, leave_on_signals, say_why};
 use crate::{Error, Overrides, Program, TrainsOn};
 
 /// What a process says on its standard input, a line to its search, when its trial has paused.
@@ -29,8 +29,8 @@ pub(crate) fn trial(program: &Program, run: &RunLayout, on: &TrainsOn) -> Result
         Err(error) if is_of_the_system(&error) => (error, Exit::SystemFailed),
         other => return other,
     };
-    // The last line of a process's log is what its search quotes.
-    eprintln!("error: {}", exit.0);
+    // What its search quotes.
+    say_why(&exit.0);
     Ok(exit.1)
 }
 

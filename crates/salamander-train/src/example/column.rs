@@ -232,12 +232,43 @@ fn numbers<T: Number>(row: &Row<'_>, columns: &[&str]) -> Result<Vec<T>, DecodeE
             }),
         };
         if !fits || (matches!(value, Value::Text(_)) && out.len() == before) {
-            let name = std::any::type_name::<T>();
-            let shown = format!("{value:?}").chars().take(60).collect::<String>();
-            return Err(DecodeError::new(*column, format!("{shown} does not fit {name}")));
+            return Err(DecodeError::new(*column, misfit(value, std::any::type_name::<T>())));
         }
     }
     Ok(out)
+}
+
+/// Why a value is none of a type, in words for whoever wrote the data or the example.
+fn misfit(value: &Value<'_>, name: &str) -> String {
+    let shown = match value {
+        Value::Text(text) if text.trim().is_empty() => {
+            return format!(
+                "is empty where {name} is needed (an input can say what that means: missing = 0)"
+            );
+        }
+        Value::Text(text) => format!("{text:?}"),
+        Value::Ints(ints) => listed(ints),
+        Value::Floats(floats) => listed(floats),
+        other => format!("{other:?}"),
+    };
+    let shown: String = shown.chars().take(60).collect();
+    let no_number = |word: &str| word.parse::<f64>().is_err();
+    match value {
+        Value::Text(text) if text.split_whitespace().all(no_number) => {
+            format!(
+                "{shown} does not fit {name} (words become numbers by vocabulary, hash or classes)"
+            )
+        }
+        _ => format!("{shown} does not fit {name}"),
+    }
+}
+
+/// One value as it is, several in brackets.
+fn listed<T: std::fmt::Debug>(values: &[T]) -> String {
+    match values {
+        [only] => format!("{only:?}"),
+        all => format!("{all:?}"),
+    }
 }
 
 fn parse<T: Number>(word: &str) -> Option<T> {
@@ -280,12 +311,13 @@ mod tests {
         check::<[f32; 3]>(Value::Text("1 2 3"), "[1.0, 2.0, 3.0]");
         check::<Vec<u8>>(Value::Bytes(&[1, 255]), "[1, 255]");
         check::<bool>(Value::Text("1"), "true");
-        check::<u8>(
-            Value::Ints(Cow::Borrowed(&[256])),
-            "column \"x\": Ints([256]) does not fit u8",
-        );
-        check::<i64>(Value::Text("seven"), "column \"x\": Text(\"seven\") does not fit i64");
-        check::<f32>(Value::Text(""), "column \"x\": Text(\"\") does not fit f32");
+        check::<u8>(Value::Ints(Cow::Borrowed(&[256])), "column \"x\": 256 does not fit u8");
+        check::<u8>(Value::Text("-1"), "column \"x\": \"-1\" does not fit u8");
+        let words = "(words become numbers by vocabulary, hash or classes)";
+        let expected = format!("column \"x\": \"seven\" does not fit i64 {words}");
+        check::<i64>(Value::Text("seven"), &expected);
+        let empty = "column \"x\": is empty where f32 is needed (an input can say what that means: missing = 0)";
+        check::<f32>(Value::Text(" "), empty);
         check::<u8>(Value::Bytes(&[1, 2]), "column \"x\": has 2 values, 1 are needed");
         let row = Row::new(vec![(Cow::Borrowed("y"), Value::Text("1"))]);
         let error = f32::read(&row, &["x"]).expect_err("absent").to_string();

@@ -14,9 +14,6 @@ pub(super) fn program(file: &Path, target: &LabelColumn, fields: &[InputColumn])
     let mut text = format!(
         "//! A network for the columns of {file}, written by `salamander new --tabular`: change it as you like.\n\n"
     );
-    if !words.is_empty() {
-        text += "use salamander::prelude::burn::nn::{Embedding, EmbeddingConfig};\n";
-    }
     text += "use salamander::prelude::*;\n";
     text += &hyperparameters(!words.is_empty());
     text += &example(target, &label, fields);
@@ -34,15 +31,18 @@ pub(super) fn program(file: &Path, target: &LabelColumn, fields: &[InputColumn])
 }
 
 /// The experiment that trains it.
-pub(super) fn experiment(name: &str, target: &LabelColumn) -> String {
+pub(super) fn experiment(name: &str, target: &LabelColumn, columns: &[String]) -> String {
     let (metric, smaller) = match target.classes {
         Some(_) => ("accuracy", false),
         None => ("rmse", true),
     };
+    // Names that are numbers look like a record, which is refused unless somebody says that they are names.
+    let odd = columns.iter().any(|column| column.trim().parse::<f64>().is_ok());
+    let csv = if odd { "  csv: {header: yes}\n" } else { "" };
     format!(
         "name: {name}\n\
          entrypoint: tabular\n\
-         data:\n  training: data/train.csv\n  validation: data/valid.csv\n\
+         data:\n  training: data/train.csv\n  validation: data/valid.csv\n{csv}\
          hyperparameters:\n  global_batch_size: 64\n  learning_rate: 0.001\n\
          searcher:\n  metric: {metric}\n  smaller_is_better: {smaller}\n  max_length: {{epochs: 10}}\n"
     )
@@ -56,7 +56,7 @@ fn is_number(field: &InputColumn) -> bool {
 fn rows(field: &InputColumn) -> usize {
     match &field.kind {
         ColumnKind::Vocabulary { words, .. } => words + 1,
-        ColumnKind::Hashed { .. } | ColumnKind::Number { .. } => BUCKETS,
+        ColumnKind::Hashed | ColumnKind::Number { .. } => BUCKETS,
     }
 }
 
@@ -86,14 +86,13 @@ fn example(target: &LabelColumn, label: &str, fields: &[InputColumn]) -> String 
                 said.push(format!("missing = {missing:?}"));
                 "f32"
             }
-            ColumnKind::Vocabulary { file, missing, .. } => {
-                said.push(format!("vocabulary = {file:?}, oov = 1"));
-                said.extend(missing.then(|| "missing = \"none\"".to_string()));
+            // A word may be missing in other files than this one, too.
+            ColumnKind::Vocabulary { file, .. } => {
+                said.push(format!("vocabulary = {file:?}, oov = 1, missing = \"none\""));
                 "String"
             }
-            ColumnKind::Hashed { missing } => {
-                said.push(format!("hash = {BUCKETS}"));
-                said.extend(missing.then(|| "missing = \"none\"".to_string()));
+            ColumnKind::Hashed => {
+                said.push(format!("hash = {BUCKETS}, missing = \"none\""));
                 "String"
             }
         };
@@ -125,8 +124,7 @@ fn model(numbers: &[&InputColumn], words: &[&InputColumn], target: &LabelColumn)
     let (field, init, made, width) = match has_words {
         true => (
             "    words: Vec<Embedding>,\n",
-            "        let embed =\n            \
-             |rows| EmbeddingConfig::new(rows, cx.hp.embedding).init(&cx.device);\n",
+            "        let embed = |rows| EmbeddingConfig::new(rows, cx.hp.embedding).init(&cx.device);\n",
             "            words: WORDS.into_iter().map(embed).collect(),\n",
             format!("{count} + WORDS.len() * cx.hp.embedding"),
         ),
@@ -147,10 +145,7 @@ fn model(numbers: &[&InputColumn], words: &[&InputColumn], target: &LabelColumn)
     if has_words {
         forward += &format!(
             "        for (embedding, column) in self.words.iter().zip([{}]) {{\n            \
-             let [records] = column.dims();\n            \
-             let rows = embedding.forward(column.clone().reshape([records, 1]));\n            \
-             let width = rows.dims()[2];\n            \
-             columns.push(rows.reshape([records, width]));\n        }}\n",
+             columns.push(embedding.rows(column.clone()));\n        }}\n",
             list(words)
         );
     }
