@@ -323,7 +323,7 @@ impl Exchange for Group {
     fn give_up(&mut self, reason: &str) {
         tracing::warn!(reason, "the rows of tables cannot be reached");
         self.joined = None;
-        self.member.with(|machine| machine.broken(None));
+        self.member.with(Participant::gave_up);
     }
 
     fn working(&mut self, work: Work, records: u64) {
