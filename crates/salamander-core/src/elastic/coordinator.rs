@@ -406,7 +406,10 @@ impl Coordinator {
     fn try_activate(&mut self, now: Millis) {
         let Phase::Preparing(generation) = self.phase else { return };
         let chosen = self.chosen();
-        if chosen.len() < self.least() || !self.unpromised().is_empty() {
+        if chosen.len() < self.least() {
+            return self.let_back(now, generation);
+        }
+        if !self.unpromised().is_empty() {
             return;
         }
         let promised = |id: &WorkerId| {

@@ -3,7 +3,7 @@
 
 use super::known_worker::Strikes;
 use super::{Action, Coordinator};
-use crate::elastic::{Generation, Millis, WorkerId};
+use crate::elastic::{Generation, Millis, ToMember, WorkerId};
 
 /// A worker that was waited for in vain is left out until its promise comes after all.
 pub(super) const UNTIL_IT_PROMISES: Millis = Millis::MAX;
@@ -54,6 +54,20 @@ impl Coordinator {
             worker.excluded = Some(until);
             self.actions.push(Action::Dropped(id, reason));
         }
+    }
+
+    /// Too few are left without those that are left out for a while: they are asked at once. Who has not answered comes
+    /// back when it is heard.
+    pub(super) fn let_back(&mut self, now: Millis, generation: Generation) {
+        let is_spare = |until: Millis| until > now && until != UNTIL_IT_PROMISES;
+        let mut back = Vec::new();
+        for (id, worker) in self.workers.iter_mut().filter(|(_, worker)| worker.connected) {
+            if worker.excluded.take_if(|until| is_spare(*until)).is_some() {
+                worker.promise = None;
+                back.push(*id);
+            }
+        }
+        back.into_iter().for_each(|id| self.send(id, ToMember::Prepare(generation)));
     }
 
     /// Whether there are enough others to try without this member, one of which may have the state if this one may.

@@ -426,6 +426,13 @@ fn one_that_has_nothing_puts_nobody_out_who_has_the_state() {
     assert_eq!(group.coordinator.members(), [(WorkerId(1), true)]);
     let StateSource::Member { identity, .. } = group.source() else { panic!("a member holds it") };
     assert_eq!(identity.version, Version(1));
+    // Nobody else is left: it is not waited for the end of its pause.
+    group.lose(1);
+    (0..5).for_each(|_| group.wait(500));
+    let Phase::Preparing(generation) = *group.coordinator.phase() else { panic!("it is asked") };
+    let promise = FromMember::Promise(generation, Holding::default());
+    group.coordinator.message(group.now, WorkerId(2), promise);
+    assert_eq!(group.coordinator.members(), [(WorkerId(2), false)]);
 }
 
 #[test]
