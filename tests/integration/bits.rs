@@ -136,6 +136,25 @@ fn status_and_manifest_have_the_hash() {
     assert!(place.ok(&["status", run]).out().contains(hash));
 }
 
+/// What runs under fire are compared by can tell one order of sums from another: weights that belong to one record each
+/// cannot, those that all records move can.
+#[test]
+fn weights_that_all_records_move_tell_one_order_of_sums_from_another() {
+    let place = Workplace::new();
+    chaos::prepare(place.path(), &Fire { records: 403, epochs: 1, ..fire(1, 1, 0) });
+    let hash = |blend: &str, slices: &str| {
+        let blend = format!("hyperparameters.blend={blend}");
+        let slices = format!("micro_batches={slices}");
+        let sets = ["strategy=local", "hyperparameters.delay_ms=0", &blend, &slices];
+        let sets = sets.iter().flat_map(|set| ["--set", set]);
+        let args: Vec<&str> = ["tally.yaml"].into_iter().chain(sets).collect();
+        place.train(&args)["weights_hash"].clone()
+    };
+    assert_eq!(hash("false", "8"), hash("false", "3"));
+    assert_eq!(hash("true", "8"), hash("true", "8"));
+    assert_ne!(hash("true", "8"), hash("true", "3"));
+}
+
 /// Clocks differ, so that one member says for all that a checkpoint is due.
 #[test]
 fn a_checkpoint_by_time_is_one_step_of_all_workers() {

@@ -124,7 +124,7 @@ fn long_experiment(place: &Workplace) -> String {
                 workers: 3\n\
                 micro_batches: 3\n\
                 reproducibility: {experiment_seed: 7}\n\
-                hyperparameters: {global_batch_size: 40, records: 4000, delay_ms: 10}\n\
+                hyperparameters: {global_batch_size: 40, records: 4000, delay_ms: 10, blend: true}\n\
                 searcher: {metric: loss, max_length: {epochs: 3}}\n\
                 elastic: {silence: 1}\n";
     place.write("long.yaml", text).display().to_string()

@@ -273,7 +273,7 @@ fn a_link_of_64_kbit_per_second_slows_a_run_and_changes_no_bit() {
                 strategy: allreduce\n\
                 workers: {min: 2, max: 2}\n\
                 micro_batches: 4\n\
-                hyperparameters: {global_batch_size: 40, records: 400}\n\
+                hyperparameters: {global_batch_size: 40, records: 400, blend: true}\n\
                 reproducibility: {experiment_seed: 7}\n\
                 searcher: {metric: loss, max_length: {epochs: 1}}\n";
     let experiment = place.write("slow.yaml", text).display().to_string();

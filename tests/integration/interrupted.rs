@@ -115,6 +115,8 @@ pub(crate) fn killed_at(moments: impl IntoIterator<Item = u64>) {
         let summary = resume(&place, &run);
         assert_eq!(summary["state"], "completed", "moment {moment}");
         assert_eq!(weights_of(&summary), expected, "killed at moment {moment}");
+        assert!(summary["weights_hash"].is_string(), "{summary}");
+        assert_eq!(summary["weights_hash"], whole["weights_hash"], "moment {moment}");
         assert_eq!(summary["metrics"], whole["metrics"], "moment {moment}");
         assert_eq!(summary["ledger"], whole["ledger"], "moment {moment}");
         ledger_is_clean(&summary);

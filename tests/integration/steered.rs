@@ -136,7 +136,12 @@ fn a_worker_with_another_experiment_is_refused_and_the_run_goes_on() {
         std::fs::copy(run.join(name), other.join(name)).expect("copied");
     }
     let text = std::fs::read_to_string(other.join("experiment.yaml")).expect("there");
-    for (field, others) in [("on_nan:", "on_nan: skip"), ("learning_rate:", "learning_rate: 0.5")] {
+    let changes = [
+        ("on_nan:", "on_nan: skip"),
+        ("learning_rate:", "learning_rate: 0.5"),
+        ("transport:", "transport: tcp"),
+    ];
+    for (field, others) in changes {
         let is_field = |line: &&str| line.trim_start().starts_with(field);
         let own = text.lines().find(is_field).expect("it is in force").trim_start();
         std::fs::write(other.join("experiment.yaml"), text.replace(own, others)).expect("written");

@@ -109,7 +109,8 @@ pub fn prove(program: &Path, folder: &Path, fire: &Fire, summary: &Value) -> Res
     if fire.asynchronous { Ok(()) } else { same_bits(program, folder, summary) }
 }
 
-/// Whoever died, the weights are those of one process that nobody disturbed, to the last bit.
+/// Whoever died, the weights are those of one process that nobody disturbed, to the last bit: also those that all
+/// records move together.
 fn same_bits(program: &Path, folder: &Path, summary: &Value) -> Result<(), String> {
     let alone = ["strategy=local", "workers=1", "hyperparameters.delay_ms=0"];
     let sets = alone.iter().flat_map(|set| ["--set", set]);
@@ -141,6 +142,8 @@ pub fn prepare(folder: &Path, fire: &Fire) {
         (_, true) => ("table_tally", "ps"),
     };
     let phases = folder.display();
+    // The order of pushes is that of the workers' speed, and so are the last bits of what several of them move.
+    let blend = !fire.asynchronous;
     // So that some are killed while they validate.
     let validation = if fire.asynchronous { ", validation: ids.csv" } else { "" };
     let experiment = format!(
@@ -155,7 +158,7 @@ pub fn prepare(folder: &Path, fire: &Fire) {
          reproducibility: {{experiment_seed: 7}}\n\
          elastic: {{silence: 1.0, transport: {transport}}}\n\
          hyperparameters: {{global_batch_size: {batch}, records: {records}, delay_ms: {delay_ms}, \
-         phases: {phases}}}\n"
+         blend: {blend}, phases: {phases}}}\n"
     );
     fs::write(folder.join("tally.yaml"), experiment).expect("written");
 }

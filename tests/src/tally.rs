@@ -1,5 +1,8 @@
 //! One weight per record, as a parameter or as rows of a table: each time a record is applied its weight grows by one
 //! over the records of the step, so the final weights show how often that was, whatever the ledger says.
+//!
+//! Such weights have the same bits in whatever order gradients are added. So there may be others beside them, which all
+//! records move together: their last bits depend on the order of every sum and of every step.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -30,6 +33,9 @@ pub struct Hp {
     /// chosen moment.
     #[hparam(default = None)]
     phases: Option<String>,
+    /// With weights that all records move together.
+    #[hparam(default = false)]
+    blend: bool,
 }
 
 impl Hp {
@@ -82,6 +88,37 @@ impl Pace {
     }
 }
 
+/// A record's input is one over its number's remainders by these, and one: fractions without an end in binary, whose
+/// sums are rounded in almost every step.
+const REMAINDERS: [i64; 3] = [7, 11, 13];
+/// What they come to is drawn towards 1 so slowly that it never gets there.
+const PULL: f64 = 1.0 / 64.0;
+/// So many records share a row of the table.
+const SHARED_ROWS: i64 = 16;
+
+/// A model that every record moves a little.
+#[derive(Module, Debug)]
+struct Blend {
+    common: Linear,
+}
+
+impl Blend {
+    fn of(cx: &Context<Hp>) -> Option<Self> {
+        let common = || LinearConfig::new(REMAINDERS.len(), 1).init(&cx.device);
+        cx.hp.blend.then(|| Self { common: common() })
+    }
+
+    fn forward(&self, id: &Tensor<1, Int>) -> Tensor<2> {
+        let part = |by: &i64| (id.clone().remainder_scalar(*by).float() + 1.0).recip();
+        self.common.forward(Tensor::stack(REMAINDERS.iter().map(part).collect(), 1))
+    }
+
+    /// How far records are from 1.
+    fn loss(output: Tensor<2>) -> Tensor<1> {
+        (output.flatten::<1>(0, 1) - 1.0).square() * PULL
+    }
+}
+
 /// A record's number.
 #[derive(Example)]
 #[example(unlabelled)]
@@ -94,6 +131,7 @@ pub struct Numbered {
 #[derive(Module, Debug)]
 pub struct Tally {
     weights: Embedding,
+    blend: Option<Blend>,
     pace: Pace,
     hang_file: Option<String>,
 }
@@ -107,7 +145,8 @@ impl Trial for Tally {
     fn build(cx: &Context<Hp>) -> Result<Self, BuildError> {
         let config = EmbeddingConfig::new(cx.hp.records, 1).with_initializer(Initializer::Zeros);
         let hang_file = cx.hp.hang_file.clone();
-        Ok(Self { weights: config.init(&cx.device), pace: cx.hp.pace(), hang_file })
+        let (weights, blend, pace) = (config.init(&cx.device), Blend::of(cx), cx.hp.pace());
+        Ok(Self { weights, blend, pace, hang_file })
     }
 
     fn forward(&self, batch: &NumberedBatch) -> Tensor<2> {
@@ -120,8 +159,12 @@ impl Trial for Tally {
         self.weights.forward(batch.id.clone().reshape([records, 1])).reshape([records, 1])
     }
 
-    fn loss(&self, output: &Tensor<2>, _batch: &NumberedBatch) -> Tensor<1> {
-        -output.clone().flatten(0, 1)
+    fn loss(&self, output: &Tensor<2>, batch: &NumberedBatch) -> Tensor<1> {
+        let counted = -output.clone().flatten::<1>(0, 1);
+        match &self.blend {
+            Some(blend) => counted + Blend::loss(blend.forward(&batch.id)),
+            None => counted,
+        }
     }
 
     fn optimizer(hp: &Hp) -> impl Into<Optimizer> {
@@ -133,6 +176,9 @@ impl Trial for Tally {
 #[derive(Module, Debug)]
 pub struct TableTally {
     weights: Table,
+    /// Rows that many records have in common, so that several workers move each of them in a step.
+    shared: Option<Table>,
+    blend: Option<Blend>,
     pace: Pace,
 }
 
@@ -143,7 +189,10 @@ impl Trial for TableTally {
     type Output = Tensor<2>;
 
     fn build(cx: &Context<Hp>) -> Result<Self, BuildError> {
-        Ok(Self { weights: cx.table("weights", 1).zeros().build(), pace: cx.hp.pace() })
+        let weights = cx.table("weights", 1).zeros().build();
+        let shared = || cx.table("shared", 2).normal(0.0, 0.1).build();
+        let shared = cx.hp.blend.then(shared);
+        Ok(Self { weights, shared, blend: Blend::of(cx), pace: cx.hp.pace() })
     }
 
     fn forward(&self, batch: &NumberedBatch) -> Tensor<2> {
@@ -151,8 +200,11 @@ impl Trial for TableTally {
         self.weights.lookup_one(&batch.id)
     }
 
-    fn loss(&self, output: &Tensor<2>, _batch: &NumberedBatch) -> Tensor<1> {
-        -output.clone().flatten(0, 1)
+    fn loss(&self, output: &Tensor<2>, batch: &NumberedBatch) -> Tensor<1> {
+        let counted = -output.clone().flatten::<1>(0, 1);
+        let (Some(blend), Some(shared)) = (&self.blend, &self.shared) else { return counted };
+        let rows = shared.lookup_one(&batch.id.clone().remainder_scalar(SHARED_ROWS));
+        counted + Blend::loss(blend.forward(&batch.id) + rows.sum_dim(1))
     }
 
     fn optimizer(hp: &Hp) -> impl Into<Optimizer> {

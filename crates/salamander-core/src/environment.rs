@@ -167,6 +167,9 @@ pub const PARENT: &str = "SALAMANDER_PARENT";
 /// With how many seeds simulations run. Tests read it and nobody else, so that the guide does not have it.
 pub const SEEDS: &str = "SALAMANDER_SEEDS";
 
+/// For how many seconds tests of decoders try mutated bytes. Read by tests only, too.
+pub const FUZZ_SECONDS: &str = "SALAMANDER_FUZZ_SECONDS";
+
 /// What people set.
 pub const FOR_PEOPLE: &[Variable] = &[
     LOG,

@@ -9,7 +9,7 @@ use salamander_files::faulty::FaultyDisk;
 
 use super::*;
 
-const SEEDS: u64 = 4_000;
+const SEEDS: u64 = 10_000;
 
 /// How many seeds are tried; `SALAMANDER_SEEDS` asks for more.
 fn seeds() -> u64 {

@@ -3,9 +3,13 @@
 use std::fs;
 
 use proptest::prelude::*;
+use salamander_core::elastic::{MembershipEntry, Term};
+use salamander_core::environment;
+use salamander_files::mutated::try_mutations;
 use tempfile::TempDir;
 
 use super::*;
+use crate::record::Record;
 
 fn open(path: &Path) -> Result<Vec<String>, Error> {
     Journal::<String>::open(path).map(|(_, records)| records)
@@ -156,4 +160,26 @@ proptest! {
             prop_assert!(records.starts_with(&found) && found.len() >= records.len() / 2);
         }
     }
+}
+
+#[test]
+fn no_journal_breaks_who_reads_it() {
+    let entry = MembershipEntry::Scaled(2);
+    let records = [Record::Restarts(3), Record::Entry { term: Term(1), entry }];
+    let journal = [MAGIC.to_vec(), frames(&records).expect("short")].concat();
+    let seeds = tempfile::tempdir().expect("a folder");
+    fs::write(seeds.path().join("two"), &journal).expect("written");
+    fs::write(seeds.path().join("signed"), sign(&journal, [9; 16])).expect("written");
+    let (seconds, mut understood) = (std::env::var(environment::FUZZ_SECONDS).ok(), 0);
+    let executions = try_mutations(seeds.path(), seconds.as_deref(), |bytes| {
+        let Ok(found) = records_of::<Record>(bytes) else { return };
+        understood += 1;
+        let copy = sign(bytes, [7; 16]);
+        assert_eq!(signature(&copy), Some([7; 16]), "a signature is read back");
+        if let Ok(again) = records_of::<Record>(&copy) {
+            assert!(again.len() <= found.len() + 1, "a signature adds no records");
+        }
+    });
+    println!("{} executions, {understood} understood", executions.expect("tried"));
+    assert!(understood > 1, "right ones are");
 }

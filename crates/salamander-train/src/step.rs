@@ -221,6 +221,7 @@ pub(crate) fn compute_share<T: Trial>(
     share: Share<'_>,
 ) -> Result<Vec<StepSum>, Error> {
     let leaves = share.leaves[share.own.clone()].to_vec();
+    let largest = largest_row(share.leaves.len());
     let mut sums = TreeSum::new(share);
     let keeps = params::list(model).iter().any(|info| !info.trainable);
     let copy = || {
@@ -276,7 +277,9 @@ pub(crate) fn compute_share<T: Trial>(
         let gradients = GradientsParams::from_grads(gradients, &model);
         let gradient = GradientSum::of(&model, gradients, pass);
         let scaled = arithmetic.loss_scale.is_some();
-        let rows_overflow = rows.iter().any(|row| !finite(&row.values));
+        // NaN is below nothing.
+        let is_addable = |row: &RowGradient| row.values.iter().all(|value| value.abs() <= largest);
+        let rows_overflow = !rows.iter().all(is_addable);
         let running = match keeps {
             true => Running::of(params::running(&model), batch.records() as f64),
             false => Running::default(),
@@ -285,7 +288,12 @@ pub(crate) fn compute_share<T: Trial>(
         // left out further on.
         if !scaled && (rows_overflow || !gradient.is_finite()? || !running.is_finite()) {
             if arithmetic.on_nan == OnNan::Fail {
-                let what = "a gradient is infinite or not a number, though the loss is one,";
+                let what = match rows_overflow {
+                    true => {
+                        "a row's gradient is no number or too large, though the loss is a number,"
+                    }
+                    false => "a gradient is infinite or not a number, though the loss is one,",
+                };
                 return Err(Error::NotANumber { what, epoch, step });
             }
             sums.push(leaf, without(skipped(&loaded.tally)), StepSum::join);
@@ -314,6 +322,11 @@ pub(crate) fn compute_share<T: Trial>(
         }
     }
     Ok(sums)
+}
+
+/// The largest value in the gradient of a row, of which so many are added up where nobody looks at the sum any more.
+fn largest_row(slices: usize) -> f32 {
+    if slices > 1 { f32::MAX / (2 * slices) as f32 } else { f32::MAX }
 }
 
 /// Whether all of them are.

@@ -1,6 +1,7 @@
 //! The master's side of membership: who is in the next generation, and whose state survives.
 
 mod choice;
+mod exclusion;
 mod known_worker;
 mod servers;
 mod timeouts;
@@ -12,11 +13,9 @@ use super::{
     MembershipEntry, Millis, Peer, RunState, StateSource, ToMember, WorkerId,
 };
 
-/// A worker that was waited for in vain is left out until its promise comes after all.
-const UNTIL_IT_PROMISES: Millis = Millis::MAX;
-
 use choice::Promised;
-use known_worker::KnownWorker;
+use exclusion::UNTIL_IT_PROMISES;
+use known_worker::{KnownWorker, Strikes};
 use servers::RowsPlan;
 pub use timeouts::Timeouts;
 
@@ -136,11 +135,11 @@ impl Coordinator {
     pub fn hello(&mut self, now: Millis, hello: Hello) {
         let id = hello.peer.id;
         let known = self.workers.get(&id);
-        let (strikes, unreachable) =
-            known.map_or((0, 0), |known| (known.strikes, known.unreachable));
+        let (unreachable, without_rows) =
+            known.map_or_else(Default::default, |known| (known.unreachable, known.without_rows));
         let Hello { peer, active, slot } = hello;
         let known = KnownWorker::new(peer, now);
-        self.workers.insert(id, KnownWorker { strikes, unreachable, slot, ..known });
+        self.workers.insert(id, KnownWorker { unreachable, without_rows, slot, ..known });
         match self.phase.clone() {
             Phase::Ended(ending) => self.send(id, ToMember::Ended(ending)),
             Phase::Preparing(generation) => self.send(id, ToMember::Prepare(generation)),
@@ -203,12 +202,6 @@ impl Coordinator {
         }
     }
 
-    /// A worker must not be in the next generations, though it lives.
-    pub fn exclude(&mut self, now: Millis, id: WorkerId, reason: &'static str) {
-        self.leave_out(id, now + self.timeouts.silence, reason);
-        self.after_loss(now, id);
-    }
-
     /// Whether what a generation has to tell is still true.
     pub fn is_on_line(&self, generation: Generation) -> bool {
         self.run.history.is_on_line(generation) || self.without == Some(Fence::Checkpoint)
@@ -242,7 +235,7 @@ impl Coordinator {
                 }
             }
             FromMember::Broken(generation, accused) if self.phase == Phase::Running(generation) => {
-                self.accuse(now, accused);
+                self.accuse(now, id, accused);
                 self.regroup(now);
             }
             FromMember::Wrote(mark) if self.is_on_line(mark.generation) => self.keep(mark),
@@ -370,9 +363,9 @@ impl Coordinator {
     /// All members have the state: those that have to go have handed it over.
     fn all_confirmed(&mut self, now: Millis) {
         for (id, worker) in &mut self.workers {
-            worker.strikes = 0;
+            worker.unreachable.count = 0;
             if self.run.history.order.contains(id) {
-                worker.unreachable = 0;
+                worker.unreachable = Strikes::default();
             }
         }
         if self.run.history.order.iter().any(|id| self.is_leaving(*id)) {
@@ -413,7 +406,10 @@ impl Coordinator {
     fn try_activate(&mut self, now: Millis) {
         let Phase::Preparing(generation) = self.phase else { return };
         let chosen = self.chosen();
-        if chosen.len() < self.least() || !self.unpromised().is_empty() {
+        if chosen.len() < self.least() {
+            return self.let_back(now, generation);
+        }
+        if !self.unpromised().is_empty() {
             return;
         }
         let promised = |id: &WorkerId| {
@@ -451,21 +447,6 @@ impl Coordinator {
             if self.run.history.stopping {
                 self.send(id, ToMember::Stop);
             }
-        }
-    }
-
-    fn accuse(&mut self, now: Millis, accused: Option<WorkerId>) {
-        let Some(worker) = accused.and_then(|id| self.workers.get_mut(&id)) else { return };
-        if let Some(pause) = worker.accuse(self.timeouts.silence) {
-            let id = worker.peer.id;
-            self.leave_out(id, now + pause, "its neighbours cannot reach it");
-        }
-    }
-
-    fn leave_out(&mut self, id: WorkerId, until: Millis, reason: &'static str) {
-        if let Some(worker) = self.workers.get_mut(&id) {
-            worker.excluded = Some(until);
-            self.actions.push(Action::Dropped(id, reason));
         }
     }
 

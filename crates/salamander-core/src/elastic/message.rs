@@ -101,7 +101,8 @@ pub enum FromMember {
     Busy(Generation),
     /// The member has the generation's state and takes part.
     Confirmed(Generation),
-    /// An exchange failed: this neighbour is gone, or the generation could not be connected.
+    /// An exchange failed: this neighbour is gone, or the generation could not be connected. Who cannot reach the
+    /// parameter servers names itself.
     Broken(Generation, Option<WorkerId>),
     /// A checkpoint was written, of a version that all members of the generation hold.
     Wrote(CheckpointMark),

@@ -113,6 +113,11 @@ impl Pace {
         self.tracks.remove(&id);
     }
 
+    /// Others begin a generation: what was last heard of those that are not in it holds nobody up any more.
+    pub fn retain(&mut self, is_member: impl Fn(WorkerId) -> bool) {
+        self.tracks.retain(|id, _| is_member(*id));
+    }
+
     /// Those that hold the others up; each is named once.
     pub fn slow(&mut self) -> Vec<(WorkerId, Slow)> {
         let waits = |track: &Track| track.beat.work == Work::Exchanging;
@@ -188,6 +193,24 @@ mod tests {
         assert!(!pace.is_stuck());
         pace.beat(0, WorkerId(2), waits(6_000));
         assert!(pace.is_stuck() && !pace.is_stuck());
+    }
+
+    #[test]
+    fn one_that_is_no_member_any_more_holds_nobody_up() {
+        let beat = |work, for_ms| Beat { work, for_ms, ..Beat::default() };
+        // It waited for the others when it was last heard, so that whoever computes for long would seem to hang.
+        let mut pace = Pace::new(1_000);
+        pace.beat(0, WorkerId(1), beat(Work::Exchanging, 1_001));
+        pace.retain(|id| id != WorkerId(1));
+        pace.beat(0, WorkerId(2), beat(Work::Computing, 9_000));
+        assert_eq!(pace.slow(), []);
+        // It computed when it was last heard, so that the others would never be stuck.
+        let mut pace = Pace::new(1_000);
+        pace.beat(0, WorkerId(1), beat(Work::Computing, 1));
+        [2, 3].into_iter().for_each(|id| pace.beat(0, WorkerId(id), beat(Work::Exchanging, 9_000)));
+        assert!(!pace.is_stuck());
+        pace.retain(|id| id != WorkerId(1));
+        assert!(pace.is_stuck());
     }
 
     #[test]

@@ -304,6 +304,14 @@ impl Participant {
         }
     }
 
+    /// It cannot reach what its generation needs beside its members, and others may: it accuses itself.
+    pub fn gave_up(&mut self) {
+        if let Some(activation) = self.activation() {
+            let broken = FromMember::Broken(activation.generation, Some(self.id));
+            self.effects.push(Effect::Send(broken));
+        }
+    }
+
     /// What it does from now on, and how many records it computed since it last said so.
     pub fn working(&mut self, now: Millis, work: Work, records: u64) {
         self.activity.turn_to(now, work, records);

@@ -6,7 +6,7 @@ use super::Experiment;
 
 /// Settings that say nothing about what a step comes to, or that processes of one run may have differently: for people,
 /// for the host, for whoever leads. Everything else decides, what is added later too.
-const FREE: [&str; 32] = [
+const FREE: [&str; 33] = [
     "name",
     "description",
     "labels",
@@ -28,7 +28,9 @@ const FREE: [&str; 32] = [
     // Only who begins a run reads it.
     "start_from",
     "max_restarts",
-    "elastic",
+    // Not its transport: members with different ones wait for each other in different places.
+    "elastic.silence",
+    "elastic.hang",
     "budget",
     "retention_policy",
     "resources",
@@ -93,13 +95,14 @@ mod tests {
             "workers: 4",
             "threads: 2",
             "device: cpu",
-            "elastic: {silence: 2}",
+            "elastic: {silence: 2, hang: 30}",
             "start_from: a.safetensors",
             "checkpoint_storage: {save_trial_latest: 3}",
         ];
         free.iter().for_each(|text| assert_eq!(deciding(text), plain, "{text}"));
         let deciders = [
             "clip: {norm: 1}",
+            "elastic: {transport: tcp}",
             "schedule: {warmup: 3}",
             "data: {shuffle: none}",
             "data: {csv: {separator: tab}}",

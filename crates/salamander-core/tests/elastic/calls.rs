@@ -324,7 +324,7 @@ impl World {
         let worker = self.worker(id);
         worker.rows.given_up = true;
         worker.busy = false;
-        worker.machine.broken(None);
+        worker.machine.gave_up();
         self.act(id);
         self.progress(id, generation);
     }

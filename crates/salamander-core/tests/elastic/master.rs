@@ -129,13 +129,21 @@ impl World {
         match word {
             Word::Member(message) => {
                 let broken = message.clone();
+                let term = coordinator.run().term();
                 coordinator.message(now, id, message);
-                if let FromMember::Broken(_, Some(accused)) = broken {
-                    self.hinder(accused);
+                if let FromMember::Broken(generation, Some(accused)) = broken {
+                    // One that has nothing puts nobody out who has the state.
+                    let has_state = self.workers.get(&id).is_none_or(|worker| {
+                        worker.machine.holding().confirmed == Some(generation)
+                    });
+                    if has_state || accused == id || generation.term != term {
+                        self.hinder(accused);
+                    }
                 }
             }
             // The file is the newest master's.
             Word::Report(told) if newest && coordinator.is_on_line(told.generation) => {
+                coordinator.worked(told.generation);
                 let line = coordinator.run().history().line;
                 self.take_report(line, told);
             }

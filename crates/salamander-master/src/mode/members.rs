@@ -5,6 +5,7 @@ use salamander_core::elastic::{
     Pace, Slow, StateSource, ToMember,
 };
 use salamander_core::note::{Note, NoteTopic};
+use salamander_core::report::Report;
 use salamander_core::words::count;
 
 use salamander_proto::v1::ScaleRequest;
@@ -63,6 +64,9 @@ impl Members {
             ModeEvent::Reported(told) => {
                 let MemberReport { version, generation, report } = *told;
                 if coordinator.is_on_line(generation) {
+                    if matches!(report, Report::Step(_)) {
+                        coordinator.worked(generation);
+                    }
                     let line = coordinator.run().history().line;
                     effects.push(Effect::Report { line, version, report });
                 }
@@ -127,6 +131,7 @@ impl Members {
                         && activation.generation != self.told
                     {
                         self.told = activation.generation;
+                        self.pace.retain(|id| activation.members.iter().any(|peer| peer.id == id));
                         let took = now - self.regrouping.take().unwrap_or(now);
                         effects.push(begun(activation, took));
                     }

@@ -1,11 +1,15 @@
 //! Reports, events and the calls of people.
 
 use std::ops::ControlFlow;
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use salamander_core::elastic::{Ending, FromMember};
+use salamander_core::environment;
 use salamander_core::report::Report;
+use salamander_files::mutated::try_mutations;
+use salamander_proto::fuzzing::control;
 use salamander_proto::v1::event::Event;
 
 use crate::support::{Run, Worker, together, wait_until};
@@ -93,4 +97,13 @@ fn nonsense_is_refused_with_a_reason() {
     assert!(error.contains("0 workers cannot be"), "{error}");
     let error = admin.lease(salamander_core::elastic::WorkerId(1)).expect_err("no tasks");
     assert!(error.to_string().contains("this run has no tasks"), "{error}");
+}
+
+/// What the fuzz target of control messages begins with, and mutations of it.
+#[test]
+fn no_message_breaks_who_reads_it() {
+    let seeds = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/seeds/control");
+    let seconds = std::env::var(environment::FUZZ_SECONDS).ok();
+    let executions = try_mutations(&seeds, seconds.as_deref(), control).expect("there are seeds");
+    println!("{executions} executions");
 }

@@ -13,6 +13,7 @@ use crate::Error;
 use crate::checkpoint::Checkpoint;
 use crate::context::Context;
 use crate::model::entry;
+use crate::table::Table;
 use crate::testing::{Points, TestPoint, setup, train_together};
 use crate::trainer::Outcome;
 use crate::trial::{BuildError, Trial};
@@ -131,4 +132,66 @@ fn finite_gradients_whose_sum_is_infinite_are_covered_by_on_nan() {
     // Alone one of them moves its weights by what they cannot have been meant to, but by a number.
     let failed = "the sum of all gradients is infinite, though none of them is, at epoch 0, step 1";
     check(&points(&[4, 7], "3e38"), failed, [0, 4]);
+}
+
+/// A row that all points share, whose gradient is the sum of their places.
+#[derive(Module, Debug)]
+struct SharedRow {
+    row: Table,
+}
+
+impl Trial for SharedRow {
+    const NAME: &'static str = "shared_row";
+    type Hparams = ();
+    type Example = TestPoint;
+    type Output = Tensor<2>;
+
+    fn build(cx: &Context<()>) -> Result<Self, BuildError> {
+        Ok(Self { row: cx.table("row", 1).zeros().build() })
+    }
+
+    fn forward(&self, batch: &Points) -> Tensor<2> {
+        self.row.lookup_one(&batch.side.zeros_like())
+    }
+
+    fn loss(&self, output: &Tensor<2>, batch: &Points) -> Tensor<1> {
+        let records = batch.at.dims()[0];
+        let x = batch.at.clone().slice([0..records, 0..1]);
+        (output.clone() * x).reshape([records])
+    }
+
+    fn optimizer(_: &()) -> impl Into<Optimizer> {
+        Optimizer::sgd(0.1)
+    }
+}
+
+/// Servers add the slices of a step up, and nobody looks at the sum before rows move.
+#[test]
+fn rows_whose_sum_would_be_infinite_are_covered_by_on_nan() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let train = |on_nan: &str| {
+        let own = folder.path().join(on_nan);
+        std::fs::create_dir(&own).expect("made");
+        let rest = rest(on_nan).replace("steep", "shared_row").replace("allreduce", "local");
+        let csv = points(&[4, 7], "3e38");
+        let mut setup = setup(&own, &csv, &rest.replace("workers: 4", "workers: 1"));
+        setup.experiment.settings_mut().data.shuffle = Shuffle::None;
+        entry::<SharedRow>().train(setup, None, Vec::new())
+    };
+    let failed = train("fail").expect_err("two of them are too much").to_string();
+    let expected = "a row's gradient is no number or too large, though the loss is a number, at \
+                    epoch 0, step 1";
+    assert!(failed.starts_with(expected), "{failed}");
+
+    let outcome = train("skip").expect("it goes on");
+    for line in outcome.progress.ledger.lines() {
+        assert_eq!((line.applied, line.skipped, line.missing), (6, 2, 0));
+    }
+    let path = outcome.checkpoint.as_ref().expect("a checkpoint");
+    let files = crate::checkpoint::read(path).expect("intact").table_files();
+    let mut values = Vec::new();
+    let each = |_: u64, row: &[f32]| values.extend_from_slice(row);
+    salamander_ps::checkpoint::for_each_row(&files, "row", each).expect("read");
+    assert!(values.iter().all(|value| value.is_finite() && *value != 0.0), "{values:?}");
+    assert_eq!(values.len(), 1);
 }

@@ -322,8 +322,9 @@ impl Exchange for Group {
 
     fn give_up(&mut self, reason: &str) {
         tracing::warn!(reason, "the rows of tables cannot be reached");
+        // Said before neighbours find out and tell it their way.
+        self.member.with(Participant::gave_up);
         self.joined = None;
-        self.member.with(|machine| machine.broken(None));
     }
 
     fn working(&mut self, work: Work, records: u64) {

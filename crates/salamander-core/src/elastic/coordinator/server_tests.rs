@@ -205,3 +205,27 @@ fn a_restarted_master_hears_that_rows_have_moved() {
     group.lose(1);
     assert!(matches!(group.newest().source, StateSource::Member { .. }));
 }
+
+/// A worker says that it cannot reach the servers; how many are in the next generation.
+fn members_without_rows(group: &mut TestGroup, id: u64) -> usize {
+    let broken = FromMember::Broken(group.newest().generation, Some(WorkerId(id)));
+    group.coordinator.message(group.now, WorkerId(id), broken);
+    group.deliver();
+    group.coordinator.members().len()
+}
+
+#[test]
+fn one_that_cannot_reach_the_servers_is_left_out_where_others_can() {
+    let mut group = with_servers();
+    group.commit(&[1, 2]);
+    assert_eq!([(); 2].map(|()| members_without_rows(&mut group, 2)), [2, 2]);
+    // A step is done, which it has a part in.
+    let generation = group.newest().generation;
+    group.coordinator.worked(generation);
+    assert_eq!([(); 3].map(|()| members_without_rows(&mut group, 2)), [2, 2, 1]);
+    let next = group.newest().clone();
+    assert_eq!(next.members[0].id, WorkerId(1));
+    assert!(matches!(next.source, StateSource::Member { .. }), "{:?}", next.source);
+    // The last one tries on: the servers may come back.
+    assert_eq!([(); 5].map(|()| members_without_rows(&mut group, 1)), [1; 5]);
+}

@@ -389,20 +389,50 @@ fn fewer_workers_that_were_wanted_of_the_master_before_are_wanted_still() {
     assert_eq!(group.newest().members.len(), 2);
 }
 
-/// Worker 3 answers the master, and no neighbour reaches it: whether the generation that is being formed has it, and
-/// is broken for that.
-fn breaks_on_the_third(group: &mut TestGroup) -> bool {
+/// A worker with nothing answers the master, and one of its generation accuses another: whether the generation that is
+/// being formed has it, and is broken for that.
+fn breaks(group: &mut TestGroup, late: u64, by: u64, accused: u64) -> bool {
     group.deliver();
     let Phase::Preparing(generation) = *group.coordinator.phase() else { return false };
     let promise = FromMember::Promise(generation, Holding::default());
-    group.coordinator.message(group.now, WorkerId(3), promise);
+    group.coordinator.message(group.now, WorkerId(late), promise);
     group.deliver();
-    let has_it = group.coordinator.members().iter().any(|(id, _)| *id == WorkerId(3));
+    let has_it = group.coordinator.members().iter().any(|(id, _)| *id == WorkerId(late));
     if has_it {
-        let broken = FromMember::Broken(generation, Some(WorkerId(3)));
-        group.coordinator.message(group.now, WorkerId(1), broken);
+        let broken = FromMember::Broken(generation, Some(WorkerId(accused)));
+        group.coordinator.message(group.now, WorkerId(by), broken);
     }
     has_it
+}
+
+/// No neighbour reaches worker 3.
+fn breaks_on_the_third(group: &mut TestGroup) -> bool {
+    breaks(group, 3, 1, 3)
+}
+
+#[test]
+fn one_that_has_nothing_puts_nobody_out_who_has_the_state() {
+    let mut group = TestGroup::new(1);
+    group.commit(&[1]);
+    group.coordinator.scale(group.now, 2);
+    // It reaches the master and not the other one, whose state never arrives.
+    let peer = Peer { id: WorkerId(2), endpoint: "host-2".to_string() };
+    group.coordinator.hello(group.now, Hello { peer, active: None, slot: None });
+    group.wait(Timeouts::default().join + 1);
+    for _ in 0..3 {
+        assert!(breaks(&mut group, 2, 2, 1), "it is tried");
+    }
+    group.deliver();
+    assert_eq!(group.coordinator.members(), [(WorkerId(1), true)]);
+    let StateSource::Member { identity, .. } = group.source() else { panic!("a member holds it") };
+    assert_eq!(identity.version, Version(1));
+    // Nobody else is left: it is not waited for the end of its pause.
+    group.lose(1);
+    (0..5).for_each(|_| group.wait(500));
+    let Phase::Preparing(generation) = *group.coordinator.phase() else { panic!("it is asked") };
+    let promise = FromMember::Promise(generation, Holding::default());
+    group.coordinator.message(group.now, WorkerId(2), promise);
+    assert_eq!(group.coordinator.members(), [(WorkerId(2), false)]);
 }
 
 #[test]
