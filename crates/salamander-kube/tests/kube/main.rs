@@ -12,6 +12,7 @@ mod limits;
 mod manifest_jobs;
 mod manifests;
 mod outcome;
+mod policies;
 mod refusals;
 mod roles;
 mod server;
