@@ -154,6 +154,15 @@ pub fn terminated(pod: &Pod) -> Option<&ContainerStateTerminated> {
     container(pod.status.as_ref()?)?.state.as_ref()?.terminated.as_ref()
 }
 
+/// For how many seconds another container, such as the proxy that a service mesh has put into the pod, has held it and
+/// what it has since ours ended. A moment of that is in every end: a pod has ended when its node has cleaned up.
+pub fn held_for(pod: &Pod, now: Timestamp) -> Option<i64> {
+    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+    let ended = terminated(pod)?.finished_at.as_ref()?.0;
+    let held = !matches!(phase, Some("Succeeded" | "Failed"));
+    held.then(|| now.as_second() - ended.as_second())
+}
+
 fn container(status: &PodStatus) -> Option<&ContainerStatus> {
     status.container_statuses.as_ref()?.iter().find(|container| container.name == CONTAINER)
 }
