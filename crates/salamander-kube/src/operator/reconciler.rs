@@ -154,7 +154,10 @@ impl Context {
         let subject = Subject { resource, job: &job, owner: &owner };
         let (pods, first_master) = self.pods(&job, &owner).await?;
         let observed = ObservedJob { pods, invalid, contract, first_master };
-        let plan = decide::decide(resource, &observed, Timestamp::now());
+        let mut in_force = resource.clone();
+        in_force.spec.storage.clone_from(&job.spec.storage);
+        in_force.spec.checkpoints.clone_from(&job.spec.checkpoints);
+        let plan = decide::decide(&in_force, &observed, Timestamp::now());
         self.execute(subject, &plan).await?;
         self.metrics.reconciles.inc();
         Ok(plan.requeue_after)
@@ -229,7 +232,9 @@ impl Context {
         match api.create(&objects::secret(job, &Secrets::random()?, own)).await {
             // A quota refuses before anybody has looked whether it is there, and it was there before the config map.
             Err(Error::Refused { .. }) if experiment.is_none() => {}
-            created => drop(created?),
+            created => {
+                created?;
+            }
         }
         if let Some(text) = experiment {
             api.create_owned(&objects::config_map(job, text, own), uid).await?;
