@@ -28,6 +28,8 @@ const BACKOFF: i64 = 1;
 const LONGEST_BACKOFF: i64 = 60;
 /// A master that ran for so many seconds has put earlier crashes behind it.
 const CALM: i64 = 600;
+/// A master whose pod was refused by its node is replaced no sooner than so many seconds after it was made.
+const REFUSED: i64 = 10;
 /// Pods of a job that is over are deleted, with their logs, when another container has held them for so many seconds.
 const HELD: i64 = 60;
 
@@ -298,6 +300,13 @@ impl Planner<'_> {
         let reason = match end {
             PodEnd::Finished => return (Phase::Complete, "the run is complete".into()),
             PodEnd::Killed(reason) => {
+                if let Some(left) = self.refused_for(pod) {
+                    self.look_again_in(left);
+                    return (
+                        Phase::Recovering,
+                        format!("a node refused the master's pod: {reason}"),
+                    );
+                }
                 self.delete(pod, false);
                 return self.relaunch(number, &reason, pods);
             }
@@ -321,6 +330,14 @@ impl Planner<'_> {
         self.status.restarts.get_or_insert_default().master_crashes = crashes;
         self.delete(pod, false);
         self.relaunch(number, &reason, pods)
+    }
+
+    /// For how many seconds more a pod that its node has refused is not replaced: another one at once may be placed there
+    /// again, and be refused as soon.
+    fn refused_for(&self, pod: &Pod) -> Option<i64> {
+        let made = pod.metadata.creation_timestamp.as_ref()?.0;
+        let left = made.as_second() + REFUSED - self.now.as_second();
+        (left > 0 && pod_state::was_refused(pod)).then_some(left)
     }
 
     fn relaunch(&mut self, number: u32, reason: &str, pods: &[Pod]) -> PhaseMessage {

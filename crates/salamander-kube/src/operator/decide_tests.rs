@@ -164,6 +164,22 @@ fn a_killed_master_is_replaced_at_once_and_a_crashed_one_after_a_while() {
 }
 
 #[test]
+fn nodes_that_refuse_the_master_are_given_time() {
+    let known = job(json!({}), json!({"master": 0, "phase": "Pending"}));
+    let refused = |ago: i64| {
+        let mut pod = master(0, "", json!({"phase": "Failed", "reason": "OutOfcpu"}));
+        let at = Timestamp::from_second(NOW - ago).expect("a time");
+        pod.metadata.creation_timestamp = Some(Time(at));
+        vec![pod]
+    };
+    let plan = check(&known, refused(4), Phase::Recovering, &[]);
+    assert_eq!(plan.requeue_after, Duration::from_secs(6));
+    let message = plan.status.message.as_deref();
+    assert_eq!(message, Some("a node refused the master's pod: OutOfcpu"));
+    check(&known, refused(10), Phase::Recovering, &[delete("j-master-0"), create(1, false)]);
+}
+
+#[test]
 fn too_many_crashes_fail_the_job_and_end_its_workers() {
     let restarts = json!({"worker": 0, "master": 5, "masterCrashes": 5});
     let known = job(json!({}), json!({"master": 5, "phase": "Running", "restarts": restarts}));

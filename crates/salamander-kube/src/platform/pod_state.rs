@@ -174,6 +174,15 @@ fn disruption(status: &PodStatus) -> Option<String> {
     Some(target.reason.clone().unwrap_or_else(|| "it was disrupted".to_string()))
 }
 
+/// Whether its node has refused a pod, so that no container of it ever was: a device or the memory that it was placed
+/// there for had gone.
+pub fn was_refused(pod: &Pod) -> bool {
+    let Some(status) = &pod.status else { return false };
+    let all = [&status.container_statuses, &status.init_container_statuses];
+    let were_there = all.into_iter().flatten().any(|containers| !containers.is_empty());
+    status.phase.as_deref() == Some("Failed") && !were_there && disruption(status).is_none()
+}
+
 /// Whether a pod says that it trains.
 pub fn is_member(pod: &Pod) -> bool {
     pod.status.as_ref().is_some_and(|status| is_true(status, MEMBER))
