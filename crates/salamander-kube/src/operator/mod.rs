@@ -215,9 +215,9 @@ fn wait_after(job: &TrainingJob, error: &Error, now: Timestamp) -> Duration {
         Error::Leaving { .. } => WHILE_LEAVING,
         _ => AFTER_ERROR,
     };
-    let conditions = job.status.iter().flat_map(|status| &status.conditions);
-    let mut blocked = conditions.filter(|known| known.type_ == "Blocked" && known.status == "True");
-    let since = blocked.next().map_or(now, |known| known.last_transition_time.0);
+    let mut conditions = job.status.iter().flat_map(|status| &status.conditions);
+    let blocked = conditions.find(|known| known.type_ == "Blocked" && known.status == "True");
+    let since = blocked.map_or(now, |known| known.last_transition_time.0);
     let seconds = u64::try_from(now.as_second() - since.as_second()).unwrap_or(0);
     first.max(Duration::from_secs(seconds / 4).min(WHILE_BLOCKED))
 }
