@@ -158,7 +158,9 @@ impl Context {
         in_force.spec.storage.clone_from(&job.spec.storage);
         in_force.spec.checkpoints.clone_from(&job.spec.checkpoints);
         let plan = decide::decide(&in_force, &observed, Timestamp::now());
-        self.execute(subject, &plan).await?;
+        let before = decide::masters(&observed.pods).pop();
+        let before = before.and_then(|(_, pod)| pod.annotations().get(names::PROGRESS));
+        self.execute(subject, &plan, before).await?;
         self.metrics.reconciles.inc();
         Ok(plan.requeue_after)
     }
@@ -347,7 +349,13 @@ impl Context {
         }
     }
 
-    async fn execute(&self, subject: Subject<'_>, plan: &ReconcilePlan) -> Result<(), Error> {
+    /// Does what was decided. A master that is made learns how far the run was with the one before.
+    async fn execute(
+        &self,
+        subject: Subject<'_>,
+        plan: &ReconcilePlan,
+        before: Option<&String>,
+    ) -> Result<(), Error> {
         let Subject { resource, job, owner } = subject;
         let pods = self.api(job).all::<Pod>();
         for action in &plan.actions {
@@ -355,7 +363,11 @@ impl Context {
             match action {
                 Action::CreateMaster { number, resume } => {
                     let (owner, resume) = (Some(owner), *resume);
-                    let pod = MasterPod { job, number: *number, owner, resume }.build()?;
+                    let mut pod = MasterPod { job, number: *number, owner, resume }.build()?;
+                    if let Some(before) = before {
+                        let annotations = pod.metadata.annotations.get_or_insert_default();
+                        annotations.insert(names::BEFORE.to_string(), before.clone());
+                    }
                     if self.api(job).create(&json!(pod)).await? {
                         self.metrics.masters.inc();
                     }
