@@ -84,9 +84,10 @@ impl StatusReporter {
         }
         progress.milestones = self.told.clone();
         progress.goodput = self.goodput.value();
-        // It is worth writing when what it makes has changed.
-        let same = self.progress.as_ref().filter(|known| known.goodput == progress.goodput);
+        // A run that waits changes nothing else: what it has counted is not worth a write each time.
+        let waits = |known: &&JobProgress| !running && known.goodput == progress.goodput;
         let counted = || progress.goodput.map(|_| self.goodput);
+        let same = self.progress.as_ref().filter(waits);
         progress.counted = same.map_or_else(counted, |known| known.counted);
         self.progress = Some(progress);
     }
