@@ -68,8 +68,10 @@ pub(crate) fn run(root: &Path) -> anyhow::Result<()> {
         }
     }
     failures.extend(links::links(&pages, |path| root.join(path).exists()));
-    let page = pages.get(proofs::PAGE).map(String::as_str).unwrap_or_default();
-    failures.extend(proofs::proofs(page, &functions));
+    for path in proofs::PAGES {
+        let page = pages.get(path).map(String::as_str).unwrap_or_default();
+        failures.extend(proofs::proofs(path, page, &functions));
+    }
     failures.extend(types.repeated());
     failures.extend(rules::median(&lengths));
     let library = text_of(root, &format!("{}/lib.rs", examples::LIBRARY))?;

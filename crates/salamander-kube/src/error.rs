@@ -2,11 +2,13 @@
 
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 use tracing::warn;
 
 /// How long a server that does not answer is asked again.
 const RETRY_TIMEOUT: Duration = Duration::from_secs(60);
+/// How long an answer is waited for before it is asked again.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
 const FIRST_WAIT: Duration = Duration::from_millis(100);
 const LONGEST_WAIT: Duration = Duration::from_secs(5);
 
@@ -92,6 +94,10 @@ impl Error {
                 403 if !is_about_rights(&message) => Error::Refused { what, message },
                 401 | 403 => Error::Forbidden { what, message },
                 404 => Error::NotFound { what, message },
+                // It will not be able to before somebody has mended the webhook.
+                500 if message.contains("failed calling webhook") => {
+                    Error::Refused { what, message }
+                }
                 // It is there, but not able to.
                 408 | 429 | 500.. => Error::Unreachable { what, reason: message },
                 _ => Error::Refused { what, message },
@@ -110,6 +116,19 @@ impl Error {
     }
 }
 
+/// An answer that has not come by then does not come: a connection whose other end has vanished says nothing.
+pub(crate) async fn within<T>(
+    deadline: Duration,
+    what: &str,
+    call: impl Future<Output = Result<T, Error>>,
+) -> Result<T, Error> {
+    let answer = timeout(deadline, call).await;
+    answer.unwrap_or_else(|_| {
+        let reason = format!("no answer within {deadline:?}");
+        Err(Error::Unreachable { what: what.to_string(), reason })
+    })
+}
+
 /// Asks again, for a while, when the server does not answer: a network or a server that just starts is no
 /// reason to give up.
 pub(crate) async fn retry<T, C: Future<Output = Result<T, Error>>>(
@@ -118,7 +137,7 @@ pub(crate) async fn retry<T, C: Future<Output = Result<T, Error>>>(
     let began = Instant::now();
     let mut wait = FIRST_WAIT;
     loop {
-        match call().await {
+        match within(ANSWER_TIMEOUT, "asking", call()).await {
             Err(error @ Error::Unreachable { .. }) if began.elapsed() < RETRY_TIMEOUT => {
                 warn!(%error, "trying again");
                 sleep(wait).await;
@@ -156,6 +175,28 @@ mod tests {
     use kube::core::Status;
 
     use super::*;
+
+    #[tokio::test]
+    async fn an_answer_that_does_not_come_is_not_waited_for() {
+        let never = std::future::pending::<Result<(), Error>>();
+        let error =
+            within(Duration::from_millis(5), "listing jobs", never).await.expect_err("late");
+        let text = error.to_string();
+        assert_eq!(text, "listing jobs: the API server does not answer: no answer within 5ms");
+        let now = std::future::ready(Ok(1));
+        assert_eq!(within(Duration::from_secs(60), "listing jobs", now).await.expect("at once"), 1);
+    }
+
+    #[test]
+    fn a_webhook_that_is_down_is_told_to_people() {
+        let say = |message: &str| {
+            let status = Status::failure(message, "InternalError").with_code(500).boxed();
+            Error::doing("creating the Pod p")(kube::Error::Api(status)).is_refusal()
+        };
+        let webhook = "Internal error occurred: failed calling webhook \"validate.kyverno.svc\": no endpoints";
+        assert!(say(webhook));
+        assert!(!say("etcdserver: request timed out"));
+    }
 
     #[test]
     fn only_missing_rights_point_to_the_roles() {

@@ -1,6 +1,6 @@
 //! A job as both ways of submitting see it, and as its master reads it from a file.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::{Resource, ResourceExt};
@@ -160,6 +160,40 @@ fn check_files(files: &BTreeMap<String, String>) -> Result<(), Error> {
     Ok(())
 }
 
+/// Which fields of a job that have no effect on one that was started differ from what it was then. What the master is
+/// told, and what only masters and the operator look at, has its effect at once; the experiment is compared elsewhere.
+pub fn changed_fields(first: &Job, now: &Job) -> Vec<String> {
+    const AT_ONCE: [&str; 8] = [
+        "experiment",
+        "image",
+        "suspend",
+        "managedBy",
+        "master",
+        "ttlSecondsAfterFinished",
+        "activeDeadlineSeconds",
+        "resourceCap",
+    ];
+    const OF_MEMBERS: [&str; 5] = ["resources", "maxMemory", "template", "priority", "gang"];
+    let [first, now] = [first, now].map(|job| json!(job.spec));
+    let keys = |one: &Value, other: &Value| {
+        let keys = [one, other].into_iter().filter_map(Value::as_object).flat_map(|map| map.keys());
+        keys.cloned().collect::<BTreeSet<String>>()
+    };
+    let mut changed = Vec::new();
+    for key in keys(&first, &now) {
+        match key.as_str() {
+            "workers" | "ps" => {
+                let parts =
+                    OF_MEMBERS.iter().filter(|part| first[&key][**part] != now[&key][**part]);
+                changed.extend(parts.map(|part| format!("{key}.{part}")));
+            }
+            known if AT_ONCE.contains(&known) || first[known] == now[known] => {}
+            _ => changed.push(key),
+        }
+    }
+    changed
+}
+
 /// The folder of a job's run, as pods see it.
 pub fn folder(name: &str) -> String {
     format!("{RUNS}/{name}")
@@ -249,6 +283,31 @@ mod tests {
         assert!(job(json!({"size": "1Gi", "scope": "Master"})).is_err());
         assert_eq!(job(json!({"claimName": "runs"})).expect("a job").spec.servers(), Some(2));
         assert_eq!(self::job(None).spec.servers(), None);
+    }
+
+    #[test]
+    fn changes_without_effect_are_named_and_others_are_not() {
+        let check = |more: Value, expected: &[&str]| {
+            let first = job(None);
+            let mut spec = json!(first.spec);
+            lay_over(&mut spec, &more);
+            let spec = serde_json::from_value(spec).expect("a spec");
+            let now = Job { spec, ..first.clone() };
+            assert_eq!(changed_fields(&first, &now), expected, "{more}");
+        };
+        check(json!({}), &[]);
+        let at_once = json!({
+            "suspend": true, "workers": {"replicas": 2}, "master": {"maxCrashes": 1},
+            "ttlSecondsAfterFinished": 5, "activeDeadlineSeconds": 9, "resourceCap": {"cpu": 9},
+        });
+        check(at_once, &[]);
+        let memory = json!({"workers": {"resources": {"limits": {"memory": "2Gi"}}}});
+        check(memory, &["workers.resources"]);
+        let several = json!({
+            "storage": {"claimName": "c"}, "imagePullSecrets": ["s"],
+            "workers": {"template": {"nodeSelector": {"a": "b"}}},
+        });
+        check(several, &["imagePullSecrets", "storage", "workers.template"]);
     }
 
     #[test]

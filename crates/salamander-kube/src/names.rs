@@ -19,6 +19,8 @@ pub const PROCESS: &str = "salamander.dev/process";
 pub const MEMBER: &str = "salamander.dev/member";
 /// On the master's pod: how far the run is, as JSON.
 pub const PROGRESS: &str = "salamander.dev/progress";
+/// On the master's pod: how far the run was with the master before it, if that one's pod was still there.
+pub const BEFORE: &str = "salamander.dev/progress-before";
 /// On the master's pod: how many workers are wanted.
 pub const WANTED: &str = "salamander.dev/wanted";
 /// On the master's pod: how many parameter servers are wanted.

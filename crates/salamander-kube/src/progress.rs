@@ -51,6 +51,9 @@ pub struct JobProgress {
     /// The part of the time since the first step in which training went on.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub goodput: Option<f64>,
+    /// What that part was counted from, for a master that takes over.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub counted: Option<Goodput>,
     /// The group of workers that train together.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub generation: Option<String>,
@@ -204,7 +207,8 @@ fn taking_part(status: &Status) -> impl Iterator<Item = &WorkerStatus> {
 }
 
 /// Counts for how long training went on.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Goodput {
     good: f64,
     all: f64,

@@ -26,6 +26,7 @@ impl Server {
         let kind = match key.0.as_str() {
             PODS => "pods",
             CLAIMS => "persistentvolumeclaims",
+            "/api/v1/secrets" => "secrets",
             _ => return Ok(()),
         };
         let store = self.store();

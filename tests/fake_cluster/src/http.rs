@@ -9,6 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full, StreamBody, combinators::BoxBody};
 use hyper::body::{Frame, Incoming};
+use hyper::http::request::Parts;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response};
 use hyper_util::rt::TokioIo;
@@ -17,6 +18,7 @@ use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 
+use crate::access::Wish;
 use crate::controllers::Controllers;
 use crate::kubelet::Kubelet;
 use crate::store::{Change, Key, Refusal, Store, finalizers, is_leaving};
@@ -88,7 +90,7 @@ impl Server {
         let query: BTreeMap<String, String> = parse_query(head.uri.query().unwrap_or_default());
         let patch = head.headers.get("content-type").and_then(|value| value.to_str().ok());
         let call = Call { path, query, patch: patch.unwrap_or_default().to_string(), body };
-        let answer = self.route(&head.method, call);
+        let answer = self.permit(&head, &call).and_then(|()| self.route(&head.method, call));
         match fault {
             Some(How::DropAfter) => Err(broken()),
             _ => Ok(answer.unwrap_or_else(refuse)),
@@ -103,6 +105,29 @@ impl Server {
         let fault = faults.iter_mut().find(fits)?;
         fault.times -= 1;
         Some(fault.how.clone())
+    }
+
+    /// Whether a request is within the rights of whoever sent it.
+    fn permit(&self, head: &Parts, call: &Call) -> Result<(), Refusal> {
+        let Some(place) = Place::parse(&call.path) else { return Ok(()) };
+        let watches = call.query.get("watch").is_some_and(|watch| watch == "true");
+        let verb = match (head.method.as_str(), place.name.is_empty()) {
+            ("GET", true) if watches => "watch",
+            ("GET", true) => "list",
+            ("GET", false) => "get",
+            ("POST", _) => "create",
+            ("PUT", _) => "update",
+            ("PATCH", _) => "patch",
+            _ => "delete",
+        };
+        let key = (place.resource, place.namespace, place.name);
+        self.authorize(&head.headers, &Wish { verb, key: &key, part: &place.part })?;
+        let applied = call.patch.contains("apply-patch") && place.part.is_empty();
+        // What is applied and not there yet is created.
+        if applied && self.store().get(&key).is_none() {
+            self.authorize(&head.headers, &Wish { verb: "create", key: &key, part: "" })?;
+        }
+        Ok(())
     }
 
     fn route(self: &Arc<Self>, method: &Method, call: Call) -> Result<Response<Body>, Refusal> {

@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use rustix::process::{Pid, Signal, kill_process_group};
 use serde_json::{Value, json};
 
+use crate::access::kubeconfig;
 use crate::http::Server;
 use crate::store::Key;
 
@@ -42,14 +43,10 @@ struct State {
 
 impl Kubelet {
     pub(crate) fn new(folder: &Path, address: &str, program: Option<OsString>) -> Self {
-        let kubeconfig = json!({
-            "apiVersion": "v1", "kind": "Config", "current-context": "test",
-            "clusters": [{"name": "test", "cluster": {"server": format!("http://{address}")}}],
-            "users": [{"name": "test", "user": {}}],
-            "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test"}}],
-        });
-        fs::write(folder.join("kubeconfig"), kubeconfig.to_string()).expect("written");
-        fs::create_dir_all(folder.join("logs")).expect("a folder");
+        fs::write(folder.join("kubeconfig"), kubeconfig(address, None)).expect("written");
+        for name in ["logs", "accounts"] {
+            fs::create_dir_all(folder.join(name)).expect("a folder");
+        }
         Self { folder: folder.into(), address: address.into(), program, state: Mutex::default() }
     }
 
@@ -304,7 +301,10 @@ impl Kubelet {
             }
         }
         let log = fs::File::create(self.log(&key.2)).expect("a log");
-        command.env("KUBECONFIG", self.folder.join("kubeconfig"));
+        let account = self.folder.join("accounts").join(&key.2);
+        let token = format!("{}/{}", key.1, key.2);
+        fs::write(&account, kubeconfig(&self.address, Some(&token))).expect("written");
+        command.env("KUBECONFIG", account);
         command.stdin(Stdio::null()).stdout(log.try_clone().expect("a log")).stderr(log);
         command.process_group(0);
         command

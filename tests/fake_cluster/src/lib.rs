@@ -5,11 +5,13 @@
 //! # Layout
 //! - `http`: the API server, and how its answers fail
 //! - `store`: its objects, their versions and watches
+//! - `access`: who may ask for what
 //! - `admission`: what a namespace refuses: quotas and pod security
 //! - `controllers`: the Job controller, the garbage collector, the protection of claims
 //! - `kubelet`: nodes, whose containers are processes
 //! - `operator`: the shipped operator on it
 
+mod access;
 mod admission;
 mod controllers;
 mod http;
@@ -23,6 +25,8 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use hyper::HeaderMap;
+use hyper::header::{AUTHORIZATION, HeaderValue};
 use kube::{Client, Config};
 use salamander_kube::crd::{TrainingJob, TrainingJobSpec};
 use salamander_kube::progress::JobProgress;
@@ -105,9 +109,22 @@ impl Cluster {
 
     /// A client with all rights.
     pub fn client(&self) -> Client {
+        self.client_with(HeaderMap::new())
+    }
+
+    /// A client with the rights that `deploy/base` gives the operator.
+    pub(crate) fn operator_client(&self) -> Client {
+        let token = format!("Bearer {}", access::OPERATOR);
+        let token = HeaderValue::try_from(token).expect("a header");
+        self.client_with([(AUTHORIZATION, token)].into_iter().collect())
+    }
+
+    fn client_with(&self, headers: HeaderMap) -> Client {
         let url = format!("http://{}", self.server.kubelet.address());
         let mut config = Config::new(url.parse().expect("an address"));
         config.default_namespace = NAMESPACE.to_string();
+        config.headers =
+            headers.into_iter().filter_map(|(name, value)| Some((name?, value))).collect();
         let _guard = self.runtime.enter();
         Client::try_from(config).expect("a client")
     }

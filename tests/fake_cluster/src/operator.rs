@@ -44,7 +44,7 @@ impl Operator {
             // A test that has ended stops it as well.
             let _ = stopped.await;
         };
-        let client = cluster.client();
+        let client = cluster.operator_client();
         let task = cluster.runtime.spawn(operator::run(options, client, monitoring, shutdown));
         Self { metrics, stop: Some(stop), task }
     }

@@ -4,6 +4,7 @@
 use serde_json::{Value, json};
 
 use super::*;
+use crate::access::Wish;
 
 const MAPS: &str = "/api/v1/configmaps";
 
@@ -143,6 +144,37 @@ fn a_namespace_refuses_in_the_words_of_a_real_one() {
     {
         assert!(text.contains(part), "{part}: {text}");
     }
+}
+
+#[test]
+fn accounts_may_do_what_roles_give_them() {
+    let cluster = Cluster::start();
+    full(&cluster);
+    let refused = |token: &str, verb: &'static str, resource: &str, name: &str| {
+        let token = HeaderValue::try_from(format!("Bearer {token}")).expect("a header");
+        let headers: HeaderMap = [(AUTHORIZATION, token)].into_iter().collect();
+        let wish = Wish { verb, key: &key(resource, name), part: "" };
+        cluster.server.authorize(&headers, &wish).err().map(|(_, _, text)| text)
+    };
+    let secrets = "/api/v1/secrets";
+    assert_eq!(refused("operator", "create", secrets, ""), None);
+    let text = "secrets \"x\" is forbidden: User \"system:serviceaccount:salamander-system:salamander-operator\" \
+                cannot get resource \"secrets\" in API group \"\" in the namespace \"ml\"";
+    assert_eq!(refused("operator", "get", secrets, "x").as_deref(), Some(text));
+    cluster.put(PODS, "p", json!({"metadata": {}, "spec": {"serviceAccountName": "a"}}));
+    let role = json!({"rules": [
+        {"apiGroups": [""], "resources": ["pods"], "verbs": ["list"]},
+        {"apiGroups": [""], "resources": ["secrets"], "resourceNames": ["own"], "verbs": ["patch"]},
+    ]});
+    cluster.put("/apis/rbac.authorization.k8s.io/v1/roles", "r", role);
+    assert!(refused("ml/p", "list", PODS, "").is_some(), "nobody gave it the role");
+    let subjects = json!([{"kind": "ServiceAccount", "name": "a", "namespace": NAMESPACE}]);
+    let binding = json!({"roleRef": {"name": "r"}, "subjects": subjects});
+    cluster.put("/apis/rbac.authorization.k8s.io/v1/rolebindings", "b", binding);
+    assert_eq!(refused("ml/p", "list", PODS, ""), None);
+    assert_eq!(refused("ml/p", "patch", secrets, "own"), None);
+    assert!(refused("ml/p", "patch", secrets, "other").is_some());
+    assert!(refused("ml/p", "list", secrets, "").is_some());
 }
 
 #[test]

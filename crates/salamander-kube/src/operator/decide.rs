@@ -28,6 +28,10 @@ const BACKOFF: i64 = 1;
 const LONGEST_BACKOFF: i64 = 60;
 /// A master that ran for so many seconds has put earlier crashes behind it.
 const CALM: i64 = 600;
+/// A master whose pod was refused by its node is replaced no sooner than so many seconds after it was made.
+const REFUSED: i64 = 10;
+/// Pods of a job that is over are deleted, with their logs, when another container has held them for so many seconds.
+const HELD: i64 = 60;
 
 /// Decides what a job needs.
 pub fn decide(job: &TrainingJob, observed: &ObservedJob, now: Timestamp) -> ReconcilePlan {
@@ -87,6 +91,9 @@ impl Planner<'_> {
             // A master says its last words after it said that the run is over.
             if let Some((_, pod)) = masters(&observed.pods).pop() {
                 self.copy_progress(&progress_of(pod));
+                if self.is_held(pod) {
+                    self.delete(pod, false);
+                }
             }
             self.delete_members(&observed.pods);
             self.expire();
@@ -115,17 +122,23 @@ impl Planner<'_> {
                     None => self.with_master(number, pod, &observed.pods),
                 }
             }
-            None => self.without_master(&observed.pods),
+            None => self.without_master(observed),
         }
     }
 
-    fn without_master(&mut self, pods: &[Pod]) -> PhaseMessage {
-        let stopped = matches!(self.status.phase, Some(Phase::Suspended | Phase::Suspending));
+    fn without_master(&mut self, observed: &ObservedJob) -> PhaseMessage {
+        let pods = &observed.pods;
+        let stopped = match self.status.phase {
+            Some(Phase::Suspended | Phase::Suspending) => true,
+            // It was to go on, and something was in its way.
+            Some(Phase::Blocked | Phase::Invalid) => self.status.start_time.is_none(),
+            _ => false,
+        };
         if self.job.spec.suspend {
             return self.suspended(pods);
         }
         match self.status.master {
-            None => self.launch(0, false, pods),
+            None => self.launch(observed.first_master, false, pods),
             Some(number) if stopped => self.launch(number as u32 + 1, true, pods),
             // Its pod was deleted before its end was seen.
             Some(number) => self.relaunch(number as u32, "its pod was deleted", pods),
@@ -239,7 +252,7 @@ impl Planner<'_> {
         }
         let missing = match (&progress.waiting, progress.pending) {
             (Some(reason), pending) => format!("{pending} pods wait: {reason}"),
-            (None, 0) => String::new(),
+            (None, 0) => self.capped().unwrap_or_default(),
             (None, pending) => format!("{pending} pods start"),
         };
         match progress.state {
@@ -248,6 +261,13 @@ impl Planner<'_> {
             None if progress.contract.is_none() => (Phase::Pending, "the master starts".into()),
             _ => (Phase::Gathering, missing),
         }
+    }
+
+    /// Why fewer workers are wanted than the job says.
+    fn capped(&self) -> Option<String> {
+        let spec = &self.job.spec;
+        let (said, wanted) = (spec.workers.wanted(), spec.wanted_workers());
+        (wanted < said).then(|| format!("spec.resourceCap lets {wanted} of {said} workers run"))
     }
 
     /// A master that has worked for a while did not crash in a row with those before it.
@@ -280,6 +300,13 @@ impl Planner<'_> {
         let reason = match end {
             PodEnd::Finished => return (Phase::Complete, "the run is complete".into()),
             PodEnd::Killed(reason) => {
+                if let Some(left) = self.refused_for(pod) {
+                    self.look_again_in(left);
+                    return (
+                        Phase::Recovering,
+                        format!("a node refused the master's pod: {reason}"),
+                    );
+                }
                 self.delete(pod, false);
                 return self.relaunch(number, &reason, pods);
             }
@@ -305,6 +332,14 @@ impl Planner<'_> {
         self.relaunch(number, &reason, pods)
     }
 
+    /// For how many seconds more a pod that its node has refused is not replaced: another one at once may be placed there
+    /// again, and be refused as soon.
+    fn refused_for(&self, pod: &Pod) -> Option<i64> {
+        let made = pod.metadata.creation_timestamp.as_ref()?.0;
+        let left = made.as_second() + REFUSED - self.now.as_second();
+        (left > 0 && pod_state::was_refused(pod)).then_some(left)
+    }
+
     fn relaunch(&mut self, number: u32, reason: &str, pods: &[Pod]) -> PhaseMessage {
         if self.job.spec.suspend {
             // It ended before it could stop in order; its last checkpoint is as far as it came.
@@ -319,7 +354,7 @@ impl Planner<'_> {
 
     fn launch(&mut self, number: u32, resume: bool, pods: &[Pod]) -> PhaseMessage {
         let kept = self.job.spec.is_kept();
-        if number > 0 && !kept {
+        if self.status.master.is_some() && !kept {
             // Without the journal another master knows nothing, and workers would refuse it.
             self.delete_members(pods);
             let note = "without spec.storage or spec.checkpoints the run begins anew".to_string();
@@ -338,10 +373,19 @@ impl Planner<'_> {
             pods.iter().filter(|pod| matches!(role(pod), Some(PodRole::Worker | PodRole::Ps)))
         {
             let ended = matches!(pod_state::read(pod, self.now), PodState::Ended(_));
-            if !ended {
+            if !ended || self.is_held(pod) {
                 self.delete(pod, false);
             }
         }
+    }
+
+    /// Whether another container has held a pod for too long after ours has ended.
+    fn is_held(&mut self, pod: &Pod) -> bool {
+        let held = pod_state::held_for(pod, self.now);
+        if let Some(left) = held.map(|seconds| HELD - seconds).filter(|left| *left > 0) {
+            self.look_again_in(left);
+        }
+        held.is_some_and(|seconds| seconds >= HELD)
     }
 
     fn delete(&mut self, pod: &Pod, force: bool) {
@@ -359,7 +403,7 @@ impl Planner<'_> {
 }
 
 /// The masters of a job, the newest last.
-fn masters(pods: &[Pod]) -> Vec<(u32, &Pod)> {
+pub(super) fn masters(pods: &[Pod]) -> Vec<(u32, &Pod)> {
     let mut masters: Vec<(u32, &Pod)> = pods
         .iter()
         .filter(|pod| role(pod) == Some(PodRole::Master))

@@ -64,7 +64,8 @@ fn ended(code: i32, ago: i64) -> Value {
 }
 
 fn check(job: &TrainingJob, pods: Vec<Pod>, phase: Phase, actions: &[Action]) -> ReconcilePlan {
-    let plan = decide(job, &ObservedJob { pods, invalid: None, contract: 1 }, now());
+    let observed = ObservedJob { pods, contract: 1, ..ObservedJob::default() };
+    let plan = decide(job, &observed, now());
     assert_eq!(plan.status.phase, Some(phase), "{:?}", plan.status.message);
     assert_eq!(plan.actions, actions);
     assert_eq!(plan.status.observed_generation, Some(3));
@@ -86,6 +87,48 @@ fn a_new_job_gets_a_master() {
     assert!(plan.status.start_time.is_some());
     let suspended = job(json!({"suspend": true}), json!({}));
     check(&suspended, vec![], Phase::Suspended, &[]);
+}
+
+#[test]
+fn the_pod_of_an_earlier_jobs_master_is_no_restart_of_this_one() {
+    let observed = ObservedJob { first_master: 3, contract: 1, ..ObservedJob::default() };
+    for spec in [json!({}), json!({"storage": null})] {
+        let plan = decide(&job(spec, json!({})), &observed, now());
+        assert_eq!(plan.actions, [create(3, false)]);
+        assert_eq!((plan.status.master, plan.status.restarts), (Some(3), None));
+        let reasons: Vec<&str> = plan.events.iter().map(|event| event.reason.as_str()).collect();
+        assert_eq!(reasons, ["Pending"]);
+    }
+}
+
+#[test]
+fn pods_that_a_proxy_holds_go_when_the_job_is_over() {
+    let over = job(json!({}), json!({"master": 0, "phase": "Complete", "message": "m"}));
+    let held = |ago: i64| {
+        let mut status = ended(0, ago);
+        status["phase"] = "Running".into();
+        status
+    };
+    let pods = |ago: i64| {
+        let worker = |index: u32, status: Value| pod("worker", index, 36, json!({}), status);
+        vec![master(0, "completed", held(ago)), worker(0, held(ago)), worker(1, ended(0, ago))]
+    };
+    // A node needs a moment to clean up, and what a job says last is to be read.
+    let plan = check(&over, pods(20), Phase::Complete, &[]);
+    assert_eq!(plan.requeue_after, Duration::from_secs(40));
+    let gone = [delete("j-master-0"), delete("j-worker-0-10")];
+    check(&over, pods(60), Phase::Complete, &gone);
+}
+
+#[test]
+fn a_cap_that_bounds_a_job_is_told() {
+    let resources = json!({"requests": {"cpu": 1}});
+    let spec =
+        json!({"resourceCap": {"cpu": "2500m"}, "workers": {"max": 4, "resources": resources}});
+    let known = job(spec, json!({"master": 0, "phase": "Running"}));
+    let plan = check(&known, vec![master(0, "running", running())], Phase::Running, &[]);
+    let message = plan.status.message.as_deref();
+    assert_eq!(message, Some("spec.resourceCap lets 2 of 4 workers run"));
 }
 
 #[test]
@@ -118,6 +161,22 @@ fn a_killed_master_is_replaced_at_once_and_a_crashed_one_after_a_while() {
     assert_eq!(plan.status.restarts.expect("counted").master_crashes, 1);
     // Its pod is gone without a trace.
     check(&known, vec![], Phase::Recovering, &[create(5, false)]);
+}
+
+#[test]
+fn nodes_that_refuse_the_master_are_given_time() {
+    let known = job(json!({}), json!({"master": 0, "phase": "Pending"}));
+    let refused = |ago: i64| {
+        let mut pod = master(0, "", json!({"phase": "Failed", "reason": "OutOfcpu"}));
+        let at = Timestamp::from_second(NOW - ago).expect("a time");
+        pod.metadata.creation_timestamp = Some(Time(at));
+        vec![pod]
+    };
+    let plan = check(&known, refused(4), Phase::Recovering, &[]);
+    assert_eq!(plan.requeue_after, Duration::from_secs(6));
+    let message = plan.status.message.as_deref();
+    assert_eq!(message, Some("a node refused the master's pod: OutOfcpu"));
+    check(&known, refused(10), Phase::Recovering, &[delete("j-master-0"), create(1, false)]);
 }
 
 #[test]
@@ -169,6 +228,12 @@ fn suspending_stops_first_and_deletes_then() {
     check(&asked, stopped, Phase::Suspended, &[delete("j-master-0")]);
     let resumed = job(json!({}), json!({"master": 0, "phase": "Suspended"}));
     check(&resumed, vec![], Phase::Pending, &[create(1, true)]);
+    // A quota was in its way when it was to go on.
+    let blocked = job(json!({}), json!({"master": 0, "phase": "Blocked"}));
+    let plan = check(&blocked, vec![], Phase::Pending, &[create(1, true)]);
+    assert_eq!(plan.status.restarts, None, "that is no restart");
+    let began = json!({"master": 0, "phase": "Blocked", "startTime": now().to_string()});
+    check(&job(json!({}), began), vec![], Phase::Recovering, &[create(1, false)]);
     // Resumed before it had stopped.
     let again = [delete("j-master-0"), create(1, true)];
     check(

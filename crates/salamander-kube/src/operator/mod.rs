@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt;
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use kube::runtime::controller::{Action, Config, Controller};
 use kube::runtime::events::{Recorder, Reporter};
@@ -25,7 +26,7 @@ use tokio::sync::oneshot;
 use tracing::{info, warn};
 
 use crate::crd::TrainingJob;
-use crate::error::retry;
+use crate::error::{retry, within};
 use crate::health::Health;
 use crate::{Error, client, names};
 use lease::LeaderElector;
@@ -36,6 +37,10 @@ use reconciler::Context;
 const AFTER_ERROR: Duration = Duration::from_secs(5);
 /// How soon a job is reconciled again that waits for what an earlier one left.
 const WHILE_LEAVING: Duration = Duration::from_secs(1);
+/// The longest wait of a job that is blocked: many may wait for one quota.
+const WHILE_BLOCKED: Duration = Duration::from_secs(60);
+/// How long reconciling a job may take: a connection whose other end has vanished would hold it up for ever.
+const RECONCILE: Duration = Duration::from_secs(60);
 /// Events of one job within this time are reconciled together.
 const DEBOUNCE: Duration = Duration::from_millis(200);
 /// Jobs that are reconciled at the same time.
@@ -192,16 +197,63 @@ async fn control(
 }
 
 async fn reconcile(job: Arc<TrainingJob>, context: Arc<Context>) -> Result<Action, Error> {
-    let after = Box::pin(context.reconcile(&job)).await?;
-    Ok(Action::requeue(after))
+    let reconciled = within(RECONCILE, "reconciling a job", Box::pin(context.reconcile(&job)));
+    Ok(Action::requeue(reconciled.await?))
 }
 
 fn after_error(job: Arc<TrainingJob>, error: &Error, context: Arc<Context>) -> Action {
-    warn!(job = job.name_any(), %error, "a job could not be reconciled");
+    let namespace = job.namespace().unwrap_or_default();
+    warn!(job = job.name_any(), namespace, %error, "a job could not be reconciled");
     context.metrics.failures.inc();
-    Action::requeue(match error {
+    Action::requeue(wait_after(&job, error, Timestamp::now()))
+}
+
+/// How soon a job is reconciled again after an error: ever more rarely the longer it is blocked.
+fn wait_after(job: &TrainingJob, error: &Error, now: Timestamp) -> Duration {
+    let first = match error {
         // What an earlier job left goes without an event that this operator would hear of.
         Error::Leaving { .. } => WHILE_LEAVING,
         _ => AFTER_ERROR,
-    })
+    };
+    let mut conditions = job.status.iter().flat_map(|status| &status.conditions);
+    let blocked = conditions.find(|known| known.type_ == "Blocked" && known.status == "True");
+    let since = blocked.map_or(now, |known| known.last_transition_time.0);
+    let seconds = u64::try_from(now.as_second() - since.as_second()).unwrap_or(0);
+    first.max(Duration::from_secs(seconds / 4).min(WHILE_BLOCKED))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_job_that_is_blocked_for_long_is_looked_at_ever_more_rarely() {
+        let now = Timestamp::from_second(1_800_000_000).expect("a time");
+        let blocked = |seconds: i64| -> TrainingJob {
+            let since = Timestamp::from_second(now.as_second() - seconds).expect("a time");
+            let condition = json!({
+                "type": "Blocked", "status": "True", "reason": "Blocked", "message": "quota",
+                "lastTransitionTime": since.to_string(),
+            });
+            let spec = json!({"image": "i", "experiment": {"inline": {}}, "workers": {"max": 1}});
+            let job = json!({
+                "apiVersion": "salamander.dev/v1alpha1", "kind": "TrainingJob",
+                "metadata": {"name": "j"}, "spec": spec, "status": {"conditions": [condition]},
+            });
+            serde_json::from_value(job).expect("a job")
+        };
+        let refused = Error::Refused { what: "w".into(), message: "m".into() };
+        let leaving = Error::Leaving { kind: "Pod".into(), name: "p".into() };
+        let check = |error: &Error, seconds: i64, expected: u64| {
+            let wait = wait_after(&blocked(seconds), error, now);
+            assert_eq!(wait.as_secs(), expected, "{error} for {seconds} s");
+        };
+        check(&refused, 0, 5);
+        check(&refused, 100, 25);
+        check(&refused, 10_000, 60);
+        check(&leaving, 2, 1);
+        check(&leaving, 40, 10);
+    }
 }

@@ -15,6 +15,8 @@ pub struct ObservedJob {
     pub invalid: Option<String>,
     /// The version of the contract that the files of its pods are written for.
     pub contract: u32,
+    /// The first number that no master of an earlier job of this name has, whose pod may still be there.
+    pub first_master: u32,
 }
 
 /// Something to do.

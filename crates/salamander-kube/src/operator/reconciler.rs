@@ -11,20 +11,20 @@ use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
 use kube::runtime::events::{EventType, Recorder};
 use kube::{Client, Resource, ResourceExt};
 use salamander_core::layout::EXPERIMENT;
-use serde_json::{Value, json};
+use serde_json::json;
 use tracing::{debug, info};
 
 use super::decide;
 use super::metrics::OperatorMetrics;
 use super::plan::{Action, JobEvent, ObservedJob, ReconcilePlan};
-use crate::crd::{TrainingJob, TrainingJobStatus};
+use crate::crd::{Checkpoints, Storage, TrainingJob, TrainingJobStatus};
 use crate::error::root;
 use crate::job::{self, JOB_FILE, Job};
 use crate::names::{self, PodRole};
 use crate::object_api::{ObjectApi, unless_gone};
 use crate::objects::{self, MasterPod, MemberPod};
 use crate::secrets::Secrets;
-use crate::{Error, experiment, pod_calls};
+use crate::{Error, contract, experiment, pod_calls};
 
 /// Objects beside the pods are looked at again after this time.
 const REFRESH: Duration = Duration::from_secs(600);
@@ -65,10 +65,42 @@ struct Made {
     /// For which generation of it.
     generation: Option<i64>,
     at: Instant,
-    /// The secret that its pods share.
+    kept: KeptFields,
+}
+
+/// A job that was started: its files.
+struct StartedJob {
+    /// The job as it was then.
+    first: Job,
+    /// Its experiment in force.
+    experiment: String,
+}
+
+/// What all pods of a job must agree on, whatever people change in it while it runs.
+#[derive(Clone)]
+struct KeptFields {
+    /// The secret that they share.
     secret: String,
-    /// The version of the contract that its files are written for.
+    /// The version of the contract that their files are written for.
     contract: u32,
+    storage: Option<Storage>,
+    checkpoints: Option<Checkpoints>,
+}
+
+impl KeptFields {
+    fn of(job: &Job) -> Self {
+        Self {
+            secret: job.secret_name(),
+            contract: job.contract,
+            storage: job.spec.storage.clone(),
+            checkpoints: job.spec.checkpoints.clone(),
+        }
+    }
+
+    fn lay_over(self, job: &mut Job) {
+        (job.secret, job.contract) = (Some(self.secret), self.contract);
+        (job.spec.storage, job.spec.checkpoints) = (self.storage, self.checkpoints);
+    }
 }
 
 impl Context {
@@ -108,18 +140,27 @@ impl Context {
             return Ok(SOON);
         }
         let over = resource.status.as_ref().and_then(|s| s.phase).is_some_and(|p| p.is_final());
-        let invalid = match over {
+        // A job that is suspended before its start takes nothing, and what its queue changes then is what it starts
+        // with. Nothing that the cluster refuses keeps one that trains from being suspended.
+        let invalid = match over || resource.spec.suspend {
             true => None,
             false => self.prepare(Subject { resource, job: &job, owner: &owner }).await?,
         };
-        if let Some(made) = self.made().get(&owner.uid) {
-            job.secret = Some(made.secret.clone());
+        let kept = self.made().get(&owner.uid).map(|made| made.kept.clone());
+        let contract = kept.as_ref().map_or_else(contract::first, |kept| kept.contract);
+        if let Some(kept) = kept {
+            kept.lay_over(&mut job);
         }
         let subject = Subject { resource, job: &job, owner: &owner };
-        let contract = self.made().get(&owner.uid).map_or(job.contract, |made| made.contract);
-        let observed = ObservedJob { pods: self.pods(&job, &owner).await?, invalid, contract };
-        let plan = decide::decide(resource, &observed, Timestamp::now());
-        self.execute(subject, &plan).await?;
+        let (pods, first_master) = self.pods(&job, &owner).await?;
+        let observed = ObservedJob { pods, invalid, contract, first_master };
+        let mut in_force = resource.clone();
+        in_force.spec.storage.clone_from(&job.spec.storage);
+        in_force.spec.checkpoints.clone_from(&job.spec.checkpoints);
+        let plan = decide::decide(&in_force, &observed, Timestamp::now());
+        let before = decide::masters(&observed.pods).pop();
+        let before = before.and_then(|(_, pod)| pod.annotations().get(names::PROGRESS));
+        self.execute(subject, &plan, before).await?;
         self.metrics.reconciles.inc();
         Ok(plan.requeue_after)
     }
@@ -132,12 +173,17 @@ impl Context {
         unless_gone(patched, format!("filling in the workers of job {}", job.name)).map(drop)
     }
 
-    async fn pods(&self, job: &Job, owner: &OwnerReference) -> Result<Vec<Pod>, Error> {
+    /// The pods of the job, and the first number that no master of an earlier job of this name has.
+    async fn pods(&self, job: &Job, owner: &OwnerReference) -> Result<(Vec<Pod>, u32), Error> {
         let pods = pod_calls::list(&self.api(job).all(), &job.name).await?;
-        Ok(pods.into_iter().filter(|pod| job::is_owned(pod, &owner.uid)).collect())
+        let own = |pod: &Pod| job::is_owned(pod, &owner.uid);
+        let (own, others): (Vec<Pod>, Vec<Pod>) = pods.into_iter().partition(own);
+        let first_master = decide::masters(&others).last().map_or(0, |(number, _)| number + 1);
+        Ok((own, first_master))
     }
 
-    /// Makes what the pods need; what is wrong with the job, if that cannot be.
+    /// Makes what the pods need; what is wrong with the job, if that cannot be. What is wrong with one that was started
+    /// holds nothing up: its pods go on as they were started.
     async fn prepare(&self, subject: Subject<'_>) -> Result<Option<String>, Error> {
         let Subject { resource, job, owner } = subject;
         let generation = resource.metadata.generation;
@@ -145,53 +191,99 @@ impl Context {
         if made.is_some_and(|made| made.generation == generation && made.at.elapsed() < REFRESH) {
             return Ok(None);
         }
-        let Described { text, files } = match self.experiment(job).await? {
-            Ok(described) => described,
-            Err(reason) => return Ok(Some(reason)),
-        };
+        let started = self.started(job, owner).await?;
+        let described = self.described(job).await?;
         let mut job = job.clone();
-        job.spec.experiment.files = files;
-        let (job, subject) = (&job, Subject { job: &job, ..subject });
-        // A job of the same name goes on with the run of the one before: it must not differ by chance.
-        let seed = experiment::seed_of(&format!("{}/{}", job.namespace, job.name));
-        let text = match experiment::in_force(&text, job, seed) {
-            Ok(text) => text,
-            Err(error) => return Ok(Some(error.to_string())),
+        let text = match (started, described) {
+            (Some(started), described) => {
+                self.tell_changes(subject, &started, &described).await;
+                // Its master makes pods of what is there.
+                KeptFields::of(&started.first).lay_over(&mut job);
+                None
+            }
+            (None, Ok(described)) => {
+                job.spec.experiment.files = described.files;
+                Some(described.text)
+            }
+            (None, Err(reason)) => return Ok(Some(reason)),
         };
-        // A template that is wrong is told before anything runs.
-        let [worker, server] =
-            [PodRole::Worker, PodRole::Ps].map(|role| MemberPod::first(job, role));
-        let master = MasterPod { job, number: 0, owner: None, resume: false };
-        if let Err(error) = worker.build().and(server.build()).and(master.build()) {
-            return Ok(Some(error.to_string()));
-        }
-        let (secret, contract) = self.make(subject, &text).await?;
+        self.make(&job, owner, text.as_deref()).await?;
         let mut all = self.made();
         all.retain(|_, made| made.at.elapsed() < REFRESH);
-        all.insert(owner.uid.clone(), Made { generation, at: Instant::now(), secret, contract });
+        let at = Instant::now();
+        all.insert(owner.uid.clone(), Made { generation, at, kept: KeptFields::of(&job) });
         Ok(None)
     }
 
-    /// Makes the objects of a job, and touches none that is not its own; the name of its secret
-    /// and the version of its files.
-    async fn make(&self, subject: Subject<'_>, experiment: &str) -> Result<(String, u32), Error> {
-        let (mut job, own) = (subject.job.clone(), Some(subject.owner));
-        let (api, uid) = (self.api(&job), &subject.owner.uid);
-        for object in objects::surroundings(&job, own) {
+    /// Makes the objects of a job, and touches none that is not its own; its config map, if it is to be started with an
+    /// experiment.
+    async fn make(
+        &self,
+        job: &Job,
+        owner: &OwnerReference,
+        experiment: Option<&str>,
+    ) -> Result<(), Error> {
+        let (api, uid, own) = (self.api(job), &owner.uid, Some(owner));
+        for object in objects::surroundings(job, own) {
             api.apply_owned(&object, uid).await?;
         }
-        if let Some(claim) = objects::claim(&job, own) {
+        if let Some(claim) = objects::claim(job, own) {
             api.create_owned(&claim, uid).await?;
         }
-        let config = objects::config_map(&job, experiment, own);
-        if let Some(found) = api.create_owned(&config, uid).await? {
-            // Its master makes pods of what is there.
-            let first = self.compare(subject, experiment, &found.data).await?;
-            (job.secret, job.contract) = (first.secret, first.contract);
-        }
         // One that is there stays, or the pods would no longer know each other.
-        api.create(&objects::secret(&job, &Secrets::random()?, own)).await?;
-        Ok((job.secret_name(), job.contract))
+        match api.create(&objects::secret(job, &Secrets::random()?, own)).await {
+            // A quota refuses before anybody has looked whether it is there, and it was there before the config map.
+            Err(Error::Refused { .. }) if experiment.is_none() => {}
+            created => {
+                created?;
+            }
+        }
+        if let Some(text) = experiment {
+            api.create_owned(&objects::config_map(job, text, own), uid).await?;
+        }
+        Ok(())
+    }
+
+    /// The job as its pods were started, if they were: a config map of this name may be somebody else's.
+    async fn started(
+        &self,
+        job: &Job,
+        owner: &OwnerReference,
+    ) -> Result<Option<StartedJob>, Error> {
+        let name = names::config_map(&job.name);
+        let found = self.api(job).all::<ConfigMap>().get_opt(&name).await;
+        let found = found.map_err(Error::doing(format!("reading the config map {name}")))?;
+        let Some(map) = found.filter(|map| job::is_owned(map, &owner.uid)) else {
+            return Ok(None);
+        };
+        let mut data = map.data.unwrap_or_default();
+        let text = data.remove(JOB_FILE).unwrap_or_default();
+        let first = serde_json::from_str(&text)
+            .map_err(|error| Error::Invalid(format!("config map {name:?}: {JOB_FILE}: {error}")))?;
+        let experiment = data.remove(EXPERIMENT).unwrap_or_default();
+        Ok(Some(StartedJob { first, experiment }))
+    }
+
+    /// What the job is to train, or what is wrong with it.
+    async fn described(&self, job: &Job) -> Result<Result<Described, String>, Error> {
+        let mut described = match self.experiment(job).await? {
+            Ok(described) => described,
+            Err(reason) => return Ok(Err(reason)),
+        };
+        let mut job = job.clone();
+        job.spec.experiment.files = described.files.clone();
+        // A job of the same name goes on with the run of the one before: it must not differ by chance.
+        let seed = experiment::seed_of(&format!("{}/{}", job.namespace, job.name));
+        match experiment::in_force(&described.text, &job, seed) {
+            Ok(text) => described.text = text,
+            Err(error) => return Ok(Err(error.to_string())),
+        }
+        // A template that is wrong is told before anything runs.
+        let [worker, server] =
+            [PodRole::Worker, PodRole::Ps].map(|role| MemberPod::first(&job, role));
+        let master = MasterPod { job: &job, number: 0, owner: None, resume: false };
+        let built = worker.build().and(server.build()).and(master.build());
+        Ok(built.map(|_| described).map_err(|error| error.to_string()))
     }
 
     /// The experiment that the job names, or what is wrong with it.
@@ -218,23 +310,52 @@ impl Context {
         Ok(Ok(Described { text, files: all }))
     }
 
-    /// Pods that read different experiments cannot train together, so the first one stays: the job as it was then.
-    async fn compare(&self, subject: Subject<'_>, text: &str, found: &Value) -> Result<Job, Error> {
-        let resource = subject.resource;
-        let old = found["data"][EXPERIMENT].as_str();
-        if old.is_some_and(|old| experiment::differ(old, text)) {
-            let note = "the experiment of a job stays as it was at its start; delete the job and create another";
-            let (warning, reason) = (true, "ExperimentChanged".to_string());
-            self.publish(resource, &JobEvent { warning, reason, note: note.to_string() }).await;
+    /// Pods that read different experiments cannot train together, and those that are there were made of the job as it
+    /// was when it was started. What was changed since then, and has no effect, is told.
+    async fn tell_changes(
+        &self,
+        subject: Subject<'_>,
+        started: &StartedJob,
+        described: &Result<Described, String>,
+    ) {
+        let warning = |reason: &str, note: String| JobEvent {
+            warning: true,
+            reason: reason.to_string(),
+            note,
+        };
+        let mut events = Vec::new();
+        match described {
+            Err(mistake) => {
+                let note = format!("{mistake}; the job goes on as it was started");
+                events.push(warning("MistakeIgnored", note));
+            }
+            Ok(described) if experiment::differ(&started.experiment, &described.text) => {
+                let note = "the experiment of a job stays as it was at its start; delete the job and create another";
+                events.push(warning("ExperimentChanged", note.to_string()));
+            }
+            Ok(_) => {}
         }
-        let job = found["data"][JOB_FILE].as_str().unwrap_or_default();
-        serde_json::from_str(job).map_err(|error| {
-            let name = names::config_map(&subject.job.name);
-            Error::Invalid(format!("config map {name:?}: {JOB_FILE}: {error}"))
-        })
+        let changed = job::changed_fields(&started.first, subject.job);
+        if !changed.is_empty() {
+            let note = format!(
+                "{}: workers and parameter servers are made as they were when the job was started; delete the job and \
+                 create another",
+                changed.join(", ")
+            );
+            events.push(warning("ChangeIgnored", note));
+        }
+        for event in &events {
+            self.publish(subject.resource, event).await;
+        }
     }
 
-    async fn execute(&self, subject: Subject<'_>, plan: &ReconcilePlan) -> Result<(), Error> {
+    /// Does what was decided. A master that is made learns how far the run was with the one before.
+    async fn execute(
+        &self,
+        subject: Subject<'_>,
+        plan: &ReconcilePlan,
+        before: Option<&String>,
+    ) -> Result<(), Error> {
         let Subject { resource, job, owner } = subject;
         let pods = self.api(job).all::<Pod>();
         for action in &plan.actions {
@@ -242,7 +363,11 @@ impl Context {
             match action {
                 Action::CreateMaster { number, resume } => {
                     let (owner, resume) = (Some(owner), *resume);
-                    let pod = MasterPod { job, number: *number, owner, resume }.build()?;
+                    let mut pod = MasterPod { job, number: *number, owner, resume }.build()?;
+                    if let Some(before) = before {
+                        let annotations = pod.metadata.annotations.get_or_insert_default();
+                        annotations.insert(names::BEFORE.to_string(), before.clone());
+                    }
                     if self.api(job).create(&json!(pod)).await? {
                         self.metrics.masters.inc();
                     }

@@ -75,6 +75,8 @@ impl Controller {
         // Ends of pods that nobody was told of go out with the first message.
         let adopted = lock(&set).adopt(Timestamp::now(), pods);
         let handler = OrderHandler { pods: set.clone(), orders };
+        let mut reporter = StatusReporter::new(write_every);
+        reporter.take_over(api.before.clone());
         let mut opened = None;
         let client = PlatformClient::open_with(&session, |ends| {
             report(&ends, &adopted);
@@ -84,7 +86,7 @@ impl Controller {
         let mut controller = Self {
             poller: MasterPoller::start(&session, poll_every)?,
             watcher: EventWatcher::start(&session)?,
-            reporter: StatusReporter::new(write_every),
+            reporter,
             job,
             pod,
             api,

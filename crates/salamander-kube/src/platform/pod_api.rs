@@ -43,6 +43,8 @@ pub(super) struct PodApi {
     pods: Api<Pod>,
     owner: OwnerReference,
     job: String,
+    /// How far the run was with the master before this one.
+    pub(super) before: Option<JobProgress>,
     recorder: Recorder,
     regarding: ObjectReference,
     sender: mpsc::Sender<CallOutcome>,
@@ -55,8 +57,10 @@ impl PodApi {
     pub(super) async fn open(client: Client, job: &Job, pod: &str) -> Result<Self, Error> {
         let pods: Api<Pod> = Api::namespaced(client.clone(), &job.namespace);
         let own = pods.get(pod).await;
-        let owner =
-            owner_of(&own.map_err(Error::doing(format!("looking at the master's pod {pod}")))?)?;
+        let own = own.map_err(Error::doing(format!("looking at the master's pod {pod}")))?;
+        let owner = owner_of(&own)?;
+        let before = own.annotations().get(names::BEFORE);
+        let before = before.and_then(|text| JobProgress::from_annotation(text));
         let (sender, outcomes) = mpsc::channel(WAITING);
         let instance = Some(pod.to_string());
         let reporter = Reporter { controller: "salamander.dev/master".into(), instance };
@@ -72,6 +76,7 @@ impl PodApi {
             pods,
             owner,
             job: job.name.clone(),
+            before,
             recorder: Recorder::new(client, reporter),
             regarding,
             sender,

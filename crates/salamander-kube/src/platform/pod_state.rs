@@ -154,6 +154,15 @@ pub fn terminated(pod: &Pod) -> Option<&ContainerStateTerminated> {
     container(pod.status.as_ref()?)?.state.as_ref()?.terminated.as_ref()
 }
 
+/// For how many seconds another container, such as the proxy that a service mesh has put into the pod, has held it and
+/// what it has since ours ended. A moment of that is in every end: a pod has ended when its node has cleaned up.
+pub fn held_for(pod: &Pod, now: Timestamp) -> Option<i64> {
+    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+    let ended = terminated(pod)?.finished_at.as_ref()?.0;
+    let held = !matches!(phase, Some("Succeeded" | "Failed"));
+    held.then(|| now.as_second() - ended.as_second())
+}
+
 fn container(status: &PodStatus) -> Option<&ContainerStatus> {
     status.container_statuses.as_ref()?.iter().find(|container| container.name == CONTAINER)
 }
@@ -163,6 +172,15 @@ fn disruption(status: &PodStatus) -> Option<String> {
     let conditions = status.conditions.as_ref()?;
     let target = conditions.iter().find(|c| c.type_ == "DisruptionTarget" && c.status == "True")?;
     Some(target.reason.clone().unwrap_or_else(|| "it was disrupted".to_string()))
+}
+
+/// Whether its node has refused a pod, so that no container of it ever was: a device or the memory that it was placed
+/// there for had gone.
+pub fn was_refused(pod: &Pod) -> bool {
+    let Some(status) = &pod.status else { return false };
+    let all = [&status.container_statuses, &status.init_container_statuses];
+    let were_there = all.into_iter().flatten().any(|containers| !containers.is_empty());
+    status.phase.as_deref() == Some("Failed") && !were_there && disruption(status).is_none()
 }
 
 /// Whether a pod says that it trains.

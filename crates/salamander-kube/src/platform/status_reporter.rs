@@ -48,6 +48,11 @@ impl StatusReporter {
         Self { every, ..Self::default() }
     }
 
+    /// Goes on counting where the master before has left off.
+    pub(super) fn take_over(&mut self, before: Option<JobProgress>) {
+        self.goodput = before.and_then(|before| before.counted).unwrap_or_default();
+    }
+
     /// What the master must still be asked for.
     pub(super) fn requests(&self, progress: &JobProgress) -> Vec<AdminRequest> {
         if progress.ended().is_some() {
@@ -79,6 +84,11 @@ impl StatusReporter {
         }
         progress.milestones = self.told.clone();
         progress.goodput = self.goodput.value();
+        // A run that waits changes nothing else: what it has counted is not worth a write each time.
+        let waits = |known: &&JobProgress| !running && known.goodput == progress.goodput;
+        let counted = || progress.goodput.map(|_| self.goodput);
+        let same = self.progress.as_ref().filter(waits);
+        progress.counted = same.map_or_else(counted, |known| known.counted);
         self.progress = Some(progress);
     }
 
@@ -206,6 +216,25 @@ mod tests {
         let served = JobProgress { wanted_servers: 2, ..progress(State::Stopping, 1) };
         assert_eq!(reporter.requests(&served), [AdminRequest::Servers(3)]);
         assert_eq!(reporter.requests(&progress(State::Completed, 1)), []);
+    }
+
+    #[test]
+    fn goodput_is_counted_over_masters() {
+        let mut counted = Goodput::default();
+        counted.add(80.0, true, 90);
+        counted.add(20.0, false, 90);
+        let before = JobProgress { counted: Some(counted), ..progress(State::Running, 90) };
+        let mut reporter = StatusReporter::new(Duration::ZERO);
+        reporter.take_over(Some(before));
+        reporter.take(progress(State::Running, 50));
+        let told = reporter.due(PodFacts::default()).expect("due");
+        assert_eq!((told.goodput, told.counted), (Some(0.8), Some(counted)));
+        let text = serde_json::to_string(&told).expect("written");
+        assert_eq!(JobProgress::from_annotation(&text), Some(told), "another may go on with it");
+        let mut first = StatusReporter::new(Duration::ZERO);
+        first.take_over(None);
+        first.take(progress(State::Running, 1));
+        assert_eq!(first.due(PodFacts::default()).expect("due").goodput, None);
     }
 
     #[test]

@@ -174,6 +174,8 @@ fn what_an_earlier_job_of_the_same_name_left_is_not_taken_for_ones_own() {
     cluster.wait_for_members("j", 1);
     assert!(cluster.get(PODS, "j-master-1").is_some(), "the old pod has the first name");
     wait_until("it runs", || cluster.phase("j") == "Running");
+    let restarts = cluster.get(JOBS, "j").expect("there")["status"]["restarts"].clone();
+    assert_eq!(restarts["master"], 0, "its own first master is no restart: {restarts}");
 }
 
 #[test]

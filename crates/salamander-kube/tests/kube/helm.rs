@@ -13,7 +13,7 @@ use salamander_kube::milestones::{Epoch, Milestones};
 use salamander_kube::operator::metrics::OperatorMetrics;
 use salamander_kube::platform::metrics::RunMetrics;
 use salamander_kube::progress::{JobProgress, WorkerFigures};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::manifests::{objects, validate};
 
@@ -21,7 +21,7 @@ const DEPLOY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy");
 const NOTE: &str = "# Made from deploy/base by a test of salamander-kube; do not edit.\n";
 
 /// What differs from one installation to the other: as it is in the base, as it is in the chart, and its default.
-const VALUES: [(&str, &str, &str); 5] = [
+const VALUES: [(&str, &str, &str); 8] = [
     ("namespace: salamander-system", "namespace: {{ .Release.Namespace }}", ""),
     (
         "image: salamander\n",
@@ -29,6 +29,26 @@ const VALUES: [(&str, &str, &str); 5] = [
         "image:\n  repository: registry.example/salamander\n  tag: 0.1.0\n",
     ),
     ("  replicas: 1\n", "  replicas: {{ .Values.replicas }}\n", "replicas: 1\n"),
+    (
+        "      serviceAccountName: salamander-operator\n",
+        "      serviceAccountName: salamander-operator\n      {{- with .Values.imagePullSecrets }}\n      \
+         imagePullSecrets:\n        {{- toYaml . | nindent 8 }}\n      {{- end }}\n      {{- with .Values.nodeSelector \
+         }}\n      nodeSelector:\n        {{- toYaml . | nindent 8 }}\n      {{- end }}\n",
+        "# Of the operator's pods, as in a pod: imagePullSecrets is a list of {name: ..}.\nimagePullSecrets: []\n\
+         nodeSelector: {}\n",
+    ),
+    (
+        "      tolerations:\n",
+        "      tolerations:\n        {{- with .Values.tolerations }}\n        {{- toYaml . | nindent 8 }}\n        \
+         {{- end }}\n",
+        "tolerations: []\n",
+    ),
+    (
+        "          resources:\n            requests:\n              cpu: 50m\n              memory: 64Mi\n            \
+         limits:\n              memory: 256Mi\n",
+        "          resources:\n            {{- toYaml .Values.resources | nindent 12 }}\n",
+        "resources:\n  requests:\n    cpu: 50m\n    memory: 64Mi\n  limits:\n    memory: 256Mi\n",
+    ),
     (
         "args: [\"operator\", \"--health\", \"0.0.0.0:8081\"]\n",
         "args: [\"operator\", \"--health\", \"0.0.0.0:8081\"{{ with .Values.namespace }}, \
@@ -203,6 +223,23 @@ fn helm_installs_operators_by_namespace_and_monitoring() {
     let args = &deployment["template"]["spec"]["containers"][0]["args"];
     assert_eq!(args.as_array().expect("arguments")[3..], ["--namespace", "team-a"]);
 
+    let settings = [
+        "imagePullSecrets[0].name=registry",
+        "nodeSelector.pool=system",
+        "tolerations[0].key=system",
+        "tolerations[0].operator=Exists",
+        "resources.limits.memory=1Gi",
+    ];
+    let placed = installed(&helm, &settings);
+    let spec = &placed["Deployment/salamander-operator"]["spec"]["template"]["spec"];
+    assert_eq!(spec["imagePullSecrets"], json!([{"name": "registry"}]));
+    assert_eq!(spec["nodeSelector"], json!({"pool": "system"}));
+    assert_eq!(spec["tolerations"][0], json!({"key": "system", "operator": "Exists"}));
+    assert_eq!(spec["tolerations"].as_array().expect("tolerations").len(), 3, "and its own");
+    let resources =
+        json!({"requests": {"cpu": "50m", "memory": "64Mi"}, "limits": {"memory": "1Gi"}});
+    assert_eq!(spec["containers"][0]["resources"], resources);
+
     let watched = installed(&helm, &["monitoring.enabled=true"]);
     let monitor = &watched["PodMonitor/salamander"];
     let file = &objects(&read("monitoring/pod-monitor.yaml"))[0];
@@ -212,7 +249,7 @@ fn helm_installs_operators_by_namespace_and_monitoring() {
     let kept: Value = serde_json::from_str(&read("monitoring/dashboard.json")).expect("JSON");
     assert_eq!(board, kept);
     let python = std::env::var("SALAMANDER_PYTHON").expect("helm is beside it");
-    for made in [team, watched] {
+    for made in [team, placed, watched] {
         validate(&python, "chart", &made.into_values().collect::<Vec<_>>());
     }
 }

@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use salamander_kube::progress::JobProgress;
 use serde_json::{Value, json};
 
 use fake_cluster::{Cluster, JOBS, Operator, PODS, job, wait_until};
@@ -50,6 +51,10 @@ fn a_job_goes_on_when_workers_and_masters_are_killed_and_ends() {
         cluster.get(PODS, "j-master-1").is_some() && cluster.progress("j").workers == 3
     });
     println!("from a master's death to a master that leads: {:?}", killed.elapsed());
+    let second = cluster.get(PODS, "j-master-1").expect("there")["metadata"]["annotations"].clone();
+    let told = second["salamander.dev/progress-before"].as_str().expect("it learns how far it was");
+    let told = JobProgress::from_annotation(told).expect("progress");
+    assert!(told.step.is_some() && told.counted.is_some(), "{told:?}");
     assert_eq!(cluster.workers("j"), before, "no worker was started again");
 
     cluster.delete(PODS, &before[0]);

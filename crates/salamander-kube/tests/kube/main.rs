@@ -1,6 +1,7 @@
 //! Whole jobs on a cluster in a test: the shipped operator, platform and master, over HTTP, with real processes
 //! as containers. `tests/integration/long/cluster.rs` runs the real program on the same cluster.
 
+mod changes;
 mod commands;
 mod definition;
 mod election;
@@ -12,6 +13,7 @@ mod limits;
 mod manifest_jobs;
 mod manifests;
 mod outcome;
+mod policies;
 mod refusals;
 mod roles;
 mod server;

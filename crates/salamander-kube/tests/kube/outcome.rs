@@ -32,6 +32,37 @@ fn a_job_that_is_done_shows_its_metric_and_keeps_its_logs() {
 }
 
 #[test]
+fn nothing_that_a_job_shows_has_its_secrets() {
+    let cluster = Cluster::start();
+    let _operator = Operator::start(&cluster);
+    cluster.submit(&job("j", (1, 2), json!({})));
+    cluster.wait_for_members("j", 2);
+    let master = cluster.pods("j", "master").remove(0).name;
+    cluster.server.kubelet.kill(&cluster.pod_key(&master));
+    wait_until("another master", || cluster.get(PODS, "j-master-1").is_some());
+    cluster.wait_for_members("j", 2);
+    cluster.tell_containers("j", "finish");
+    wait_until("it is complete", || cluster.phase("j") == "Complete");
+    wait_until("nothing runs", || cluster.server.kubelet.running() == 0);
+    let files = cluster.list("/api/v1/secrets").remove(0)["stringData"].clone();
+    let text = |name: &str| files[name].as_str().expect("a file").to_string();
+    // The first line of a key says only what it is.
+    let (token, key) = (text("token"), text("tls.key").lines().nth(1).expect("a key").to_string());
+    assert!(token.len() >= 32 && key.len() >= 32, "{token} {key}");
+    let mut shown = Vec::new();
+    for log in std::fs::read_dir(cluster.server.kubelet.folder().join("logs")).expect("logs") {
+        shown.push(std::fs::read_to_string(log.expect("a log").path()).expect("a text"));
+    }
+    assert!(shown.len() > 3 && shown.iter().any(|log| log.len() > 100), "{}", shown.len());
+    for resource in [PODS, JOBS, "/api/v1/configmaps", "/apis/events.k8s.io/v1/events"] {
+        shown.extend(cluster.list(resource).iter().map(Value::to_string));
+    }
+    for text in shown {
+        assert!(!text.contains(token.trim()) && !text.contains(&key), "{text}");
+    }
+}
+
+#[test]
 fn a_mistake_fails_a_job_at_once_and_in_words() {
     let cluster = Cluster::start();
     let _operator = Operator::start(&cluster);

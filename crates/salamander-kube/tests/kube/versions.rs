@@ -3,6 +3,10 @@
 use kube::api::{Api, DynamicObject, PostParams};
 use kube::core::{ApiResource, GroupVersionKind};
 use salamander_kube::crd::{NEXT, definition, next_definition};
+use salamander_kube::experiment;
+use salamander_kube::job::Job;
+use salamander_kube::manifest::Manifest;
+use salamander_kube::secrets::Secrets;
 use serde_json::{Value, json};
 
 use fake_cluster::{Cluster, JOBS, NAMESPACE, Operator, PODS, job, wait_until};
@@ -86,6 +90,50 @@ fn a_job_trains_on_while_it_is_migrated_to_the_next_version() {
         deleted.expect("deleted as the next version");
     }
     wait_until("nothing is left", || cluster.list(PODS).is_empty());
+}
+
+/// The files of a job as the first version wrote them: its secret had no name of its own, and nobody spoke of contracts.
+#[test]
+fn a_job_that_an_older_operator_began_goes_on_as_it_was_begun() {
+    let cluster = Cluster::start();
+    let _operator = Operator::start(&cluster);
+    let resource = job("j", (1, 1), json!({"suspend": true}));
+    cluster.submit(&resource);
+    wait_until("it is suspended", || cluster.phase("j") == "Suspended");
+    let uid = cluster.get(JOBS, "j").expect("there")["metadata"]["uid"].clone();
+    let owner = json!([{"apiVersion": "salamander.dev/v1alpha1", "kind": "TrainingJob", "name": "j",
+        "uid": uid, "controller": true}]);
+    let made = Job::from_resource(&resource).expect("a job");
+    let text = "entrypoint: mnist_conv16\ndata: {training: /data/train.recordio}\n";
+    let text = experiment::in_force(text, &made, 7).expect("right");
+    let secrets = Secrets::random().expect("randomness");
+    let files = Manifest::new(&made, &text, &secrets).expect("made");
+    for (kind, resource) in [("ConfigMap", "/api/v1/configmaps"), ("Secret", "/api/v1/secrets")] {
+        let mut objects = files.objects().iter();
+        let mut object = objects.find(|object| object["kind"] == kind).expect("made").clone();
+        object["metadata"]["ownerReferences"] = owner.clone();
+        if kind == "ConfigMap" {
+            let written = object["data"]["job.json"].as_str().expect("a job");
+            let mut first: Value = serde_json::from_str(written).expect("JSON");
+            let fields = first.as_object_mut().expect("a map");
+            fields.retain(|name, _| ["name", "namespace", "spec"].contains(&name.as_str()));
+            object["data"]["job.json"] = first.to_string().into();
+        }
+        let name = object["metadata"]["name"].as_str().expect("a name").to_string();
+        cluster.put(resource, &name, object);
+    }
+    cluster.patch(JOBS, "j", &json!({"spec": {"suspend": false}}));
+    cluster.wait_for_members("j", 1);
+    for pod in cluster.list(PODS) {
+        let volumes = pod["spec"]["volumes"].as_array().expect("volumes").iter();
+        let names: Vec<&Value> = volumes
+            .map(|volume| &volume["secret"]["secretName"])
+            .filter(|n| n.is_string())
+            .collect();
+        assert_eq!(names, ["j-token"], "{pod}");
+    }
+    cluster.tell_containers("j", "finish");
+    wait_until("it is complete", || cluster.phase("j") == "Complete");
 }
 
 #[test]

@@ -50,6 +50,13 @@ impl SlotPod {
     }
 }
 
+/// What nodes said that have refused the pods of a slot, one after the other.
+#[derive(Clone, Debug)]
+struct Refusals {
+    in_a_row: u32,
+    last: String,
+}
+
 /// How much memory the pods of each role get.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RoleMemory {
@@ -66,6 +73,7 @@ pub struct PodSet {
     slots: BTreeMap<u32, SlotPod>,
     workers: MemoryGrowth,
     servers: MemoryGrowth,
+    refused: BTreeMap<u32, Refusals>,
     newest: u32,
     last_crash: Option<String>,
     over: bool,
@@ -118,8 +126,16 @@ impl PodSet {
         // Higher than every number before, also of masters whose pods are all gone.
         let process = (self.newest + 1).max(now.as_second() as u32);
         self.newest = process;
-        let entry = SlotPod::new(process, Creation::Pending { attempts: 0 }, None);
+        let mut entry = SlotPod::new(process, Creation::Pending { attempts: 0 }, None);
         let key = entry.key(slot);
+        if let Some(refused) = self.refused.get(&slot) {
+            // The scheduler may choose the same node again, whose device or memory is still gone.
+            let at = now + backoff(refused.in_a_row + 2);
+            entry.creation = Creation::Retry { at, attempts: 0 };
+            entry.waiting = Some(format!("a node refused its pod: {}", refused.last));
+            self.slots.insert(slot, entry);
+            return Vec::new();
+        }
         self.slots.insert(slot, entry);
         vec![PodAction::Create { key, memory: self.memory(slot).grown() }]
     }
@@ -163,8 +179,8 @@ impl PodSet {
                 self.finish(key.slot, PodEnd::Killed("it was not started".into()))
             }
             Err(CreateError::Transient(reason)) => {
-                let wait = (BACKOFF * 2i32.pow(attempts.min(8))).min(LONGEST_BACKOFF);
-                entry.creation = Creation::Retry { at: now + wait, attempts: attempts + 1 };
+                let at = now + backoff(attempts);
+                entry.creation = Creation::Retry { at, attempts: attempts + 1 };
                 entry.waiting = Some(reason);
                 Vec::new()
             }
@@ -268,8 +284,20 @@ impl PodSet {
         if is_server(slot) { &mut self.servers } else { &mut self.workers }
     }
 
+    /// A node that refuses a pod says so within a second: another one at once would be refused as soon.
+    fn note_refusal(&mut self, slot: u32, end: &PodEnd, pod: Option<&Pod>) {
+        let before = self.refused.remove(&slot).map_or(0, |refused| refused.in_a_row);
+        if let PodEnd::Killed(reason) = end
+            && pod.is_some_and(pod_state::was_refused)
+        {
+            let refused = Refusals { in_a_row: before + 1, last: reason.clone() };
+            self.refused.insert(slot, refused);
+        }
+    }
+
     fn finish(&mut self, slot: u32, end: PodEnd) -> Vec<PodAction> {
         let Some(entry) = self.slots.remove(&slot) else { return Vec::new() };
+        self.note_refusal(slot, &end, entry.last.as_ref());
         let (role, index) = PodRole::of_slot(slot);
         let how = match end {
             PodEnd::Finished => Ended::Finished,
@@ -283,6 +311,10 @@ impl PodSet {
         }
         vec![PodAction::Report { key: entry.key(slot), how }]
     }
+}
+
+fn backoff(attempts: u32) -> SignedDuration {
+    (BACKOFF * 2i32.pow(attempts.min(8))).min(LONGEST_BACKOFF)
 }
 
 fn has_run(pod: &Pod) -> bool {

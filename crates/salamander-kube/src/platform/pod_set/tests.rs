@@ -80,6 +80,38 @@ fn a_pod_that_is_killed_is_reported_and_removed() {
 }
 
 #[test]
+fn a_pod_that_nodes_refuse_is_made_again_ever_more_rarely() {
+    let mut pods = pods();
+    let refuse = |pods: &mut PodSet, key: PodKey, seconds: i64| {
+        let status = json!({"phase": "Failed", "reason": "UnexpectedAdmissionError", "message": "no device"});
+        let actions = pods.seen(at(seconds), pod(0, key.process, GIB, status));
+        assert!(
+            matches!(&actions[0], PodAction::Report { how: Ended::Killed(_), .. }),
+            "{actions:?}"
+        );
+        assert_eq!(pods.start(at(seconds), 0), [], "not at once");
+    };
+    let created = |actions: Vec<PodAction>| {
+        let [PodAction::Create { key, .. }] = actions[..] else { panic!("created: {actions:?}") };
+        key
+    };
+    let first = created(pods.start(at(0), 0));
+    refuse(&mut pods, first, 1);
+    let reason = "a node refused its pod: UnexpectedAdmissionError: no device";
+    assert_eq!(pods.waiting(), (1, Some(reason.to_string())));
+    assert_eq!(pods.tick(at(2)), []);
+    let second = created(pods.tick(at(3)));
+    refuse(&mut pods, second, 4);
+    assert_eq!(pods.tick(at(7)), []);
+    let third = created(pods.tick(at(8)));
+    assert_eq!(pods.created(at(8), third, Ok(())), []);
+    // Once it has run, it is like any other.
+    pods.seen(at(9), pod(0, third.process, GIB, json!({"phase": "Running"})));
+    pods.seen(at(9), pod(0, third.process, GIB, ended("Error", 137)));
+    created(pods.start(at(9), 0));
+}
+
+#[test]
 fn numbers_never_repeat_even_within_a_second() {
     let mut pods = pods();
     let first = running(&mut pods, 0);
