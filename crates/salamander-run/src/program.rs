@@ -166,6 +166,8 @@ pub struct Draft {
     /// The id that a new run is to have.
     id: Option<String>,
     trains_on: TrainsOn,
+    /// Whether the model was tried on two records already, with the same hyperparameters.
+    pub(crate) is_tried: bool,
 }
 
 impl Draft {
@@ -203,8 +205,8 @@ impl Draft {
         };
         let assets = assets.map_err(wrong)?;
         let (models, file) = (Arc::clone(&program.models), file.to_path_buf());
-        let (id, trains_on) = (overrides.id.clone(), TrainsOn::default());
-        Ok(Self { models, experiment, file, in_force, assets, place, id, trains_on })
+        let (id, trains_on, is_tried) = (overrides.id.clone(), TrainsOn::default(), false);
+        Ok(Self { models, experiment, file, in_force, assets, place, id, trains_on, is_tried })
     }
 
     /// Trains there instead of on this machine.
@@ -248,8 +250,9 @@ impl Draft {
         let is_here = self.trains_on.is_this_machine();
         let device = is_here.then(|| device::select(&self.experiment.device.0)).transpose()?;
         stored::check(&self.experiment)?;
+        let tries = is_here && !self.is_tried;
         let folder =
-            self.make_folder(|folder| if is_here { self.preflight(folder) } else { Ok(()) })?;
+            self.make_folder(|folder| if tries { self.preflight(folder) } else { Ok(()) })?;
         if is_here {
             Provenance::note(folder.layout(), || Provenance::of(&self.experiment));
         }

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use salamander_core::experiment::Strategy;
 use salamander_core::layout::RunLayout;
+use serde_json::Value as Json;
 
 use crate::connect::{Scale, scale};
 use crate::roles::{Exit, leave_on_signals};
@@ -40,8 +41,9 @@ fn train_on(program: &Program, layout: &RunLayout, on: &TrainsOn) -> Result<Exit
     let line = rustix::io::fcntl_dupfd_cloexec(std::io::stdin(), 0).map(UnixStream::from);
     let mut line =
         line.map(BufReader::new).map_err(|errno| Error::system("no line")(errno.into()))?;
+    let mut tried = None;
     loop {
-        let exit = train(program, layout, on, &leave)?;
+        let exit = train(program, layout, on, &leave, &mut tried)?;
         if exit != Exit::Done || !may_go_on(&mut line) {
             return Ok(exit);
         }
@@ -58,15 +60,21 @@ fn may_go_on(line: &mut BufReader<UnixStream>) -> bool {
     told.is_ok() && line.read_until(b'\n', &mut word).is_ok() && word == GO_ON
 }
 
+/// Trains to the next pause. With hyperparameters that this process has trained with, the model is not tried on two
+/// records again.
 fn train(
     program: &Program,
     layout: &RunLayout,
     on: &TrainsOn,
     leave: &Arc<AtomicBool>,
+    tried: &mut Option<Json>,
 ) -> Result<Exit, Error> {
     let folder = layout.folder().to_string_lossy().into_owned();
     let note = &mut |note: String| tracing::info!("{note}");
-    let draft = program.resume(&folder, &Overrides::default(), layout.folder(), note)?;
+    let mut draft = program.resume(&folder, &Overrides::default(), layout.folder(), note)?;
+    let hparams = Some(draft.experiment().hyperparameters.to_json());
+    draft.is_tried = *tried == hparams;
+    *tried = hparams;
     let draft = draft.on(on.clone());
     let elastic = on.is_this_machine() && draft.experiment().strategy == Strategy::Allreduce;
     let mut width = draft.experiment().workers.max;
