@@ -57,6 +57,8 @@ pub enum Exit {
     Mistaken,
     /// The model has refused its hyperparameters.
     Refused,
+    /// What is trained is no number any more, and would be none in another process: it has the same bits.
+    Diverged,
     /// The machine has failed this process, not the run: a full disk, for example.
     SystemFailed,
     /// Another master still holds the run's journal.
@@ -71,6 +73,7 @@ impl Exit {
         match self {
             Exit::Done => 0,
             Exit::Refused => 65,
+            Exit::Diverged => 70,
             Exit::SystemFailed => 74,
             Exit::Left => LEFT_ON_REQUEST as u8,
             Exit::Locked => 77,

@@ -369,6 +369,7 @@ impl Conductor<'_, '_> {
                 restarts.kills += 1;
                 (format!("was killed by signal {signal}"), restarts.kills > MAX_KILLS)
             }
+            TrialExit::Diverged => (why(), true),
             TrialExit::Failed => {
                 restarts.failures += 1;
                 (why(), restarts.failures > self.max_restarts)

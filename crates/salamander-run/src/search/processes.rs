@@ -36,6 +36,8 @@ pub(super) enum TrialExit {
     Failed,
     /// The model has refused its hyperparameters.
     Refused,
+    /// What it trains is no number any more, and would be none again.
+    Diverged,
     /// The system has failed it: a full disk, for example.
     System,
     /// It was killed by this signal.
@@ -253,6 +255,7 @@ fn exit(status: ExitStatus) -> TrialExit {
         None if is(Exit::Done) => TrialExit::Done,
         None if is(Exit::Left) => TrialExit::Left,
         None if is(Exit::Refused) => TrialExit::Refused,
+        None if is(Exit::Diverged) => TrialExit::Diverged,
         None if is(Exit::SystemFailed) => TrialExit::System,
         None => TrialExit::Failed,
     }

@@ -28,6 +28,7 @@ pub(crate) fn trial(program: &Program, run: &RunLayout, on: &TrainsOn) -> Result
     let exit = match train_on(program, run, on) {
         Err(error) if error.refuses_hparams() => (error, Exit::Refused),
         Err(error) if is_of_the_system(&error) => (error, Exit::SystemFailed),
+        Err(error) if diverges(&error) => (error, Exit::Diverged),
         other => return other,
     };
     // The last line of a process's log is what its search quotes.
@@ -112,4 +113,10 @@ fn is_of_the_system(error: &Error) -> bool {
         _ => return false,
     };
     !matches!(kind, ErrorKind::NotFound | ErrorKind::PermissionDenied | ErrorKind::InvalidData)
+}
+
+/// Whether training has left the numbers. It has the same bits whenever it is done again, and comes to the same.
+fn diverges(error: &Error) -> bool {
+    use salamander_train::Error as TrainError;
+    matches!(error, Error::Train(TrainError::NotANumber { .. } | TrainError::Overflow(_)))
 }
