@@ -166,8 +166,7 @@ pub struct Draft {
     /// The id that a new run is to have.
     id: Option<String>,
     trains_on: TrainsOn,
-    /// Whether the model was tried on two records already, with the same hyperparameters.
-    pub(crate) is_tried: bool,
+    pub(crate) slot: crate::search::TrialSlot,
 }
 
 impl Draft {
@@ -205,8 +204,8 @@ impl Draft {
         };
         let assets = assets.map_err(wrong)?;
         let (models, file) = (Arc::clone(&program.models), file.to_path_buf());
-        let (id, trains_on, is_tried) = (overrides.id.clone(), TrainsOn::default(), false);
-        Ok(Self { models, experiment, file, in_force, assets, place, id, trains_on, is_tried })
+        let (id, trains_on, slot) = (overrides.id.clone(), TrainsOn::default(), Default::default());
+        Ok(Self { models, experiment, file, in_force, assets, place, id, trains_on, slot })
     }
 
     /// Trains there instead of on this machine.
@@ -248,9 +247,10 @@ impl Draft {
         }
         // Devices and data of other machines are not seen from here.
         let is_here = self.trains_on.is_this_machine();
-        let device = is_here.then(|| device::select(&self.experiment.device.0)).transpose()?;
+        let (slot, tries) = (self.slot.number as usize, is_here && !self.slot.is_tried);
+        let device =
+            is_here.then(|| device::select_for(&self.experiment.device.0, slot)).transpose()?;
         stored::check(&self.experiment)?;
-        let tries = is_here && !self.is_tried;
         let folder =
             self.make_folder(|folder| if tries { self.preflight(folder) } else { Ok(()) })?;
         if is_here {

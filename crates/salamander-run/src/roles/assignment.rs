@@ -41,7 +41,7 @@ pub(crate) enum Duty {
     /// Hold tables.
     Server { master: String, seat: u32 },
     /// Train one trial of a search up to where it pauses.
-    Trial { on: TrainsOn },
+    Trial { on: TrainsOn, slot: u32 },
     /// Do tasks of an evaluation or a prediction, which this folder describes.
     Tasks { master: String, slot: u32, scratch: PathBuf },
     /// Do tasks of a flow, which this folder describes.
@@ -128,7 +128,7 @@ impl Assignment {
                 worker::run(&member(master, slot), start, models)
             }
             Duty::Server { master, seat } => ps::run(&member(master, seat), listening),
-            Duty::Trial { on } => crate::search::trial(program, &run, &on),
+            Duty::Trial { on, slot } => crate::search::trial(program, &run, &on, slot),
             Duty::Tasks { master, slot, scratch } => {
                 crate::tasks::worker::run(&RunLayout::new(scratch), &master, slot, models)
             }
