@@ -350,9 +350,8 @@ impl Conductor<'_, '_> {
                 return Ok(Some(SearchEvent::Ended { trial, how: Ending::Invalid }));
             }
             TrialExit::Done | TrialExit::System => {
-                // Of one that came so far only what it measured is missing: there was no room to write it down.
-                let unread = || "its summary.json does not say what it measured".to_string();
-                let why = if exit == TrialExit::Done { unread() } else { why() };
+                // Of one that came so far only what it measured is missing.
+                let why = if exit == TrialExit::Done { unwritten(&layout) } else { why() };
                 restarts.system += 1;
                 if restarts.system >= MAX_SYSTEM {
                     let folder = layout.folder().display();
@@ -455,6 +454,14 @@ fn measured(run: &RunLayout, metric: &str) -> Option<f64> {
     Some(value.as_f64().unwrap_or(f64::NAN))
 }
 
+/// Why a summary does not say what was measured: whoever cannot write it has no place to say so, and it is tried again.
+fn unwritten(run: &RunLayout) -> String {
+    match fs::write(run.summary(), "{}\n") {
+        Err(error) => format!("{}: {error}", run.summary().display()),
+        Ok(()) => "its summary did not say what it measured".to_string(),
+    }
+}
+
 /// What went wrong in a trial: what its run says, or its process said last.
 fn last_error(run: &RunLayout) -> Option<String> {
     let summary = fs::read_to_string(run.summary()).unwrap_or_default();
@@ -484,5 +491,8 @@ mod tests {
         assert_eq!(measured(&run, "loss"), Some(0.5));
         assert!(measured(&run, "worst").is_some_and(f64::is_nan));
         assert_eq!(measured(&run, "accuracy"), None);
+        assert_eq!(unwritten(&run), "its summary did not say what it measured");
+        let nowhere = RunLayout::new(folder.path().join("nowhere"));
+        assert!(unwritten(&nowhere).contains("summary.json: No such file"));
     }
 }
