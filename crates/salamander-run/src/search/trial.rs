@@ -10,7 +10,6 @@ use std::time::Duration;
 
 use salamander_core::experiment::Strategy;
 use salamander_core::layout::RunLayout;
-use serde_json::Value as Json;
 
 use crate::connect::{Scale, scale};
 use crate::roles::{Exit, leave_on_signals};
@@ -67,7 +66,7 @@ fn train_on(
             &layout.folder().to_string_lossy(),
             &Overrides::default(),
             layout.folder(),
-            &mut |note| tracing::info!("{note}"),
+            &mut |note: String| tracing::info!("{note}"),
         )?;
         let hparams = Some(draft.experiment().hyperparameters.to_json());
         draft.slot = TrialSlot { number: slot, is_tried: tried == hparams };
