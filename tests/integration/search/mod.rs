@@ -332,3 +332,21 @@ fn a_trial_that_diverges_has_failed_at_once_and_the_others_go_on() {
     assert!(ended.err().contains("lower the learning rate"), "{}", ended.err());
     assert!(!ended.err().contains("started again"), "{}", ended.err());
 }
+
+#[test]
+fn a_trial_that_fails_is_started_again_as_often_as_it_may() {
+    let place = Workplace::new();
+    // Beyond what is looked at before a search begins.
+    place.write("points.csv", &format!("{}1,2,left\n", points_csv(40)));
+    let text = running(&[
+        ("max_trials: 5", "max_trials: 2"),
+        ("strategy: local", "max_restarts: 2\nstrategy: local"),
+    ]);
+    let file = place.write("x.yaml", &text).display().to_string();
+    let ended = place.run(&["train", &file]);
+    assert_eq!(ended.code(), Some(1));
+    let said = format!("{}{}", ended.out(), ended.err());
+    assert_eq!(said.matches("; started again").count(), 4, "{said}");
+    assert_eq!(said.matches("; given up").count(), 2, "{said}");
+    assert!(said.contains("every trial failed"), "{said}");
+}
