@@ -393,8 +393,8 @@ impl Draft {
             Err(error) => Err(error),
         };
         let resume = self.is_resumed().then(newest).transpose()?;
-        let experiment = &self.experiment;
-        distributed::train(&Launch { run, experiment, resume, shared, events })
+        let (experiment, slot) = (&self.experiment, self.slot.number);
+        distributed::train(&Launch { run, experiment, slot, resume, shared, events })
     }
 }
 

@@ -37,7 +37,7 @@ pub(crate) enum Duty {
     /// Lead the run.
     Master { listen: SocketAddr, resume: bool },
     /// Train.
-    Worker { master: String, slot: u32, start: Option<String> },
+    Worker { master: String, slot: u32, device: u32, start: Option<String> },
     /// Hold tables.
     Server { master: String, seat: u32 },
     /// Train one trial of a search up to where it pauses.
@@ -106,6 +106,7 @@ impl Assignment {
                 keys,
                 listen,
                 place,
+                device: place,
                 #[cfg(feature = "kube")]
                 health: None,
             }
@@ -124,8 +125,8 @@ impl Assignment {
                 };
                 master::run(&options, models, listening)
             }
-            Duty::Worker { master, slot, start } => {
-                worker::run(&member(master, slot), start, models)
+            Duty::Worker { master, slot, device, start } => {
+                worker::run(&MemberOptions { device, ..member(master, slot) }, start, models)
             }
             Duty::Server { master, seat } => ps::run(&member(master, seat), listening),
             Duty::Trial { on, slot } => crate::search::trial(program, &run, &on, slot),

@@ -41,6 +41,8 @@ pub struct MemberOptions {
     pub listen: IpAddr,
     /// Its place among those of its role, from 0: a worker's slot, a server's seat.
     pub place: u32,
+    /// Which device of this machine it takes; of fewer devices than this some are shared.
+    pub device: u32,
     /// Where it answers probes and shows metrics; the environment may say so too.
     #[cfg(feature = "kube")]
     pub health: Option<SocketAddr>,
