@@ -110,6 +110,7 @@ fn member(role: &RoleArgs, member: MemberArgs, place: u32) -> Result<MemberOptio
         keys,
         listen,
         place,
+        device: place,
         #[cfg(feature = "kube")]
         health,
     })

@@ -42,6 +42,8 @@ const FAREWELL: Duration = Duration::from_secs(20);
 pub(crate) struct Launch<'a> {
     pub(crate) run: &'a RunLayout,
     pub(crate) experiment: &'a Experiment,
+    /// Its number among the runs of a search that train at a time: each begins with another device.
+    pub(crate) slot: u32,
     /// Goes on with a run, from this checkpoint if the journal knows none.
     pub(crate) resume: Option<Option<String>>,
     /// What the handle of the run sees, and asks for.
@@ -61,11 +63,14 @@ pub(crate) fn train(launch: &Launch<'_>) -> Result<(Outcome, Facts), Error> {
     let (_held, address) = hold_port().map_err(Error::system("no port for the master"))?;
     let session = SessionOptions::of(address.to_string(), &keys);
     let start = launch.resume.clone().flatten();
+    let first_device = launch.slot.saturating_mul(launch.experiment.workers.max);
     let mut options = processes.platform(session.clone(), move |role| {
         let (master, start) = (address.to_string(), start.clone());
         match role {
             LocalRole::Server(seat) => Duty::Server { master, seat },
-            LocalRole::Worker(slot) => Duty::Worker { master, slot, start },
+            LocalRole::Worker(slot) => {
+                Duty::Worker { master, slot, device: first_device.saturating_add(slot), start }
+            }
             LocalRole::Master => Duty::Master { listen: address, resume: false },
         }
     });

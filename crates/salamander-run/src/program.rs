@@ -166,6 +166,7 @@ pub struct Draft {
     /// The id that a new run is to have.
     id: Option<String>,
     trains_on: TrainsOn,
+    pub(crate) slot: crate::search::TrialSlot,
 }
 
 impl Draft {
@@ -203,8 +204,8 @@ impl Draft {
         };
         let assets = assets.map_err(wrong)?;
         let (models, file) = (Arc::clone(&program.models), file.to_path_buf());
-        let (id, trains_on) = (overrides.id.clone(), TrainsOn::default());
-        Ok(Self { models, experiment, file, in_force, assets, place, id, trains_on })
+        let (id, trains_on, slot) = (overrides.id.clone(), TrainsOn::default(), Default::default());
+        Ok(Self { models, experiment, file, in_force, assets, place, id, trains_on, slot })
     }
 
     /// Trains there instead of on this machine.
@@ -246,10 +247,12 @@ impl Draft {
         }
         // Devices and data of other machines are not seen from here.
         let is_here = self.trains_on.is_this_machine();
-        let device = is_here.then(|| device::select(&self.experiment.device.0)).transpose()?;
+        let (slot, tries) = (self.slot.number as usize, is_here && !self.slot.is_tried);
+        let device =
+            is_here.then(|| device::select_for(&self.experiment.device.0, slot)).transpose()?;
         stored::check(&self.experiment)?;
         let folder =
-            self.make_folder(|folder| if is_here { self.preflight(folder) } else { Ok(()) })?;
+            self.make_folder(|folder| if tries { self.preflight(folder) } else { Ok(()) })?;
         if is_here {
             Provenance::note(folder.layout(), || Provenance::of(&self.experiment));
         }
@@ -390,8 +393,8 @@ impl Draft {
             Err(error) => Err(error),
         };
         let resume = self.is_resumed().then(newest).transpose()?;
-        let experiment = &self.experiment;
-        distributed::train(&Launch { run, experiment, resume, shared, events })
+        let (experiment, slot) = (&self.experiment, self.slot.number);
+        distributed::train(&Launch { run, experiment, slot, resume, shared, events })
     }
 }
 

@@ -140,7 +140,7 @@ mod tests {
 
     #[test]
     fn what_somebody_has_said_stays() {
-        let text = "hyperparameters:\n  rate: {type: const, val: 0.5}\n  units: {uniform: [1, 2]}\n\
+        let text = "hyperparameters:\n  rate: {type: const, val: 0.5}\n  units: {randint: [1, 3]}\n\
                     searcher: {name: random, max_trials: 3, max_concurrent_trials: 5}";
         let file = asked(text, &["hyperparameters.activation=relu"]).expect("valid");
         assert_eq!(drawn(&file), ["units"]);

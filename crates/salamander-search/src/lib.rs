@@ -16,6 +16,8 @@
 
 mod asked;
 mod density;
+#[cfg(test)]
+mod endings;
 mod file;
 mod forest;
 mod importance;

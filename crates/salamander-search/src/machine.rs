@@ -216,8 +216,11 @@ impl Search {
             return self.step(event);
         }
         let Some(known) = self.running(trial) else { return Vec::new() };
-        if matches!(event, SearchEvent::Report { length, .. } if length < known.until) {
-            // Between two looks nothing is decided.
+        if let SearchEvent::Report { length, metric, .. } = event
+            && length < known.until
+        {
+            // Between two looks nothing is decided: it is only known how far the trial is.
+            known.reports.push((length, metric));
             return Vec::new();
         }
         self.waiting.insert(trial, event);

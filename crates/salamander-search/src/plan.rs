@@ -50,6 +50,10 @@ pub fn plan(method: &Method, space: &Space) -> Result<Vec<PlannedTrial>, Error> 
         Proposals::Grid => space.grid()?,
         _ => Vec::new(),
     };
+    if method.proposals == Proposals::Grid {
+        // Brackets have a trial each also where there are fewer points.
+        ends.truncate(grid.len());
+    }
     let hparams = |index: usize| match method.proposals {
         Proposals::Grid => grid.get(index).cloned().unwrap_or(Json::Null),
         Proposals::Tpe { startup } if index as u64 >= startup => Json::Null,

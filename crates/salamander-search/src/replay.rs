@@ -76,13 +76,11 @@ enum CurveStep {
 }
 
 fn curve(line: &str) -> Result<KnownCurve, String> {
-    // JSON has no name for what is not a number; Python writes this one.
-    let line = line.replace("NaN", "null");
-    let value: Json = serde_json::from_str(&line).map_err(|error| error.to_string())?;
+    let value: Json = serde_json::from_str(&quoted(line)).map_err(|error| error.to_string())?;
+    let ended = |end| Ok(KnownCurve::Points { points: Vec::new(), end });
     match &value {
-        Json::String(word) if word == "invalid" => {
-            Ok(KnownCurve::Points { points: Vec::new(), end: Ending::Invalid })
-        }
+        Json::String(word) if word == "invalid" => ended(Ending::Invalid),
+        Json::String(word) if word == "error" => ended(Ending::Failed),
         Json::Array(items) => {
             let mut points: Vec<(u64, f64)> = Vec::new();
             let mut end = Ending::Completed;
@@ -113,11 +111,24 @@ fn point(item: &Json) -> Result<(u64, f64), String> {
 }
 
 fn metric(value: &Json) -> Result<f64, String> {
-    match value {
-        Json::Null => Ok(f64::NAN),
-        Json::String(word) if word.eq_ignore_ascii_case("nan") => Ok(f64::NAN),
-        _ => value.as_f64().ok_or_else(|| format!("{value} is no metric")),
-    }
+    let number = match value {
+        Json::Null => Some(f64::NAN),
+        Json::String(word) => word.parse().ok(),
+        _ => value.as_f64(),
+    };
+    number.ok_or_else(|| format!("{value} is no metric"))
+}
+
+/// JSON has no names for what is not a number or infinite. Python writes some: outside of text they become text.
+fn quoted(line: &str) -> String {
+    let part = |(index, part): (usize, &str)| match index % 2 {
+        0 => part
+            .replace("NaN", "\"nan\"")
+            .replace("-Infinity", "\"-inf\"")
+            .replace("Infinity", "\"inf\""),
+        _ => part.to_string(),
+    };
+    line.split('"').enumerate().map(part).collect::<Vec<String>>().join("\"")
 }
 
 /// Runs a search that has not begun to its end.

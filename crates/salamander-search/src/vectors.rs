@@ -78,7 +78,10 @@ fn one_validation_may_fill_several_rungs() {
 #[test]
 fn what_is_not_a_number_is_worst_and_an_error_nearly_so() {
     let searcher = format!("{HALVING}, max_trials: 3, max_concurrent_trials: 3");
-    assert_eq!(lengths(&searcher, "1\nNaN\n2\n"), [4, 1, 1]);
+    for name in ["NaN", "\"NaN\"", "\"nan\"", "null", "Infinity", "\"inf\"", "[[1, NaN], [4, 0]]"] {
+        assert_eq!(lengths(&searcher, &format!("1\n{name}\n2\n")), [4, 1, 1], "{name}");
+    }
+    assert_eq!(lengths(&searcher, "1\n-Infinity\n2\n"), [4, 4, 1]);
     assert_eq!(lengths(&searcher, "\"nan\"\n1\n0\n"), [4, 4, 4], "whoever is first goes on");
     let bigger = format!("{searcher}, smaller_is_better: false");
     assert_eq!(lengths(&bigger, "1\nnull\n2\n"), [4, 1, 4]);
@@ -271,6 +274,11 @@ fn a_plan_lets_one_of_divisor_go_on() {
         &[(1, 53), (4, 13 + 17), (16, 3 + 4 + 6), (64, 1 + 1 + 2)],
     );
     check("name: random, max_trials: 3, max_length: {records: 50}", &[(50, 3)]);
+    // Three brackets have a trial each, and a grid of constants has one point.
+    check(
+        "name: grid, scheduler: adaptive_asha, bracket_rungs: [1, 2, 3], max_time: 16",
+        &[(16, 1)],
+    );
     check("name: async_halving, num_rungs: 3, max_trials: 3, max_time: 16", &[(1, 2), (16, 1)]);
 }
 
@@ -358,6 +366,23 @@ fn in_fixed_order_arrival_changes_nothing() {
     }
     assert!(outcomes.iter().all(|outcome| *outcome == outcomes[0]));
     assert_eq!(outcomes[0].len(), 12);
+}
+
+#[test]
+fn in_fixed_order_pairs_between_rungs_only_tell_how_far_a_trial_is() {
+    let searcher = format!("{HALVING}, max_trials: 3, max_concurrent_trials: 3, order: fixed");
+    let searcher = searcher.replace("max_time: 4", "max_time: 16");
+    // Rungs at 4, 8, 16. All are looked at 4 first, in the order of their making: trial 1 there at 5.
+    let ends = replayed(&searcher, "[[3, 1], [5, 2], [16, 2]]\n3\n[[2, 9]]\n");
+    let shown: Vec<String> = ends.iter().map(|(length, why)| format!("{length} {why}")).collect();
+    assert_eq!(
+        shown,
+        [
+            "16 reached the top rung at 16",
+            "4 stopped at rung 1 of 3 at 4: place 2 of 2, the best 1 go on",
+            "2 ended by itself at 2",
+        ]
+    );
 }
 
 /// The brackets of a searcher, each as rungs, trials, trials at a time.

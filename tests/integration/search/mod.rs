@@ -311,3 +311,42 @@ fn a_search_ends_at_its_target_or_when_its_time_is_over() {
     let end = ended("searcher.max_seconds=0.001");
     assert_eq!(end["trials"][0]["reason"], "the time for the search is over");
 }
+
+#[test]
+fn a_trial_that_diverges_has_failed_at_once_and_the_others_go_on() {
+    let place = Workplace::new();
+    place.write("points.csv", &points_csv(40));
+    let text = running(&[
+        ("name: async_halving", "name: grid\n  scheduler: async_halving"),
+        ("{type: log, base: 10, minval: -3, maxval: -1}", "{choice: [0.05, 1.0e38]}"),
+    ]);
+    let file = place.write("x.yaml", &text).display().to_string();
+    let ended = place.ok(&["train", &file, "--json"]);
+    let end = ended.json();
+    let trials = end["trials"].as_array().expect("a list");
+    assert_eq!(trials.len(), 4);
+    for trial in trials {
+        let diverges = trial["hparams"]["learning_rate"].as_f64() > Some(1.0);
+        assert_eq!(trial["state"] == "failed", diverges, "{trial}");
+    }
+    assert!(ended.err().contains("lower the learning rate"), "{}", ended.err());
+    assert!(!ended.err().contains("started again"), "{}", ended.err());
+}
+
+#[test]
+fn a_trial_that_fails_is_started_again_as_often_as_it_may() {
+    let place = Workplace::new();
+    // Beyond what is looked at before a search begins.
+    place.write("points.csv", &format!("{}1,2,left\n", points_csv(40)));
+    let text = running(&[
+        ("max_trials: 5", "max_trials: 2"),
+        ("strategy: local", "max_restarts: 2\nstrategy: local"),
+    ]);
+    let file = place.write("x.yaml", &text).display().to_string();
+    let ended = place.run(&["train", &file]);
+    assert_eq!(ended.code(), Some(1));
+    let said = format!("{}{}", ended.out(), ended.err());
+    assert_eq!(said.matches("; started again").count(), 4, "{said}");
+    assert_eq!(said.matches("; given up").count(), 2, "{said}");
+    assert!(said.contains("every trial failed"), "{said}");
+}

@@ -66,6 +66,10 @@ fn a_search_says_what_it_cannot_do() {
         "-1 to 1 is not within what the model takes, 0 to any",
     );
     check(
+        &["hyperparameters.hidden={uniform: [4, 8]}"],
+        "it may be 4.0, and the model takes usize",
+    );
+    check(
         &["searcher.elastic_trials=true", "strategy=ps"],
         "searcher.elastic_trials: workers of strategy hybrid or ps are not widened",
     );

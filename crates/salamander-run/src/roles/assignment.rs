@@ -37,11 +37,11 @@ pub(crate) enum Duty {
     /// Lead the run.
     Master { listen: SocketAddr, resume: bool },
     /// Train.
-    Worker { master: String, slot: u32, start: Option<String> },
+    Worker { master: String, slot: u32, device: u32, start: Option<String> },
     /// Hold tables.
     Server { master: String, seat: u32 },
     /// Train one trial of a search up to where it pauses.
-    Trial { on: TrainsOn },
+    Trial { on: TrainsOn, slot: u32 },
     /// Do tasks of an evaluation or a prediction, which this folder describes.
     Tasks { master: String, slot: u32, scratch: PathBuf },
     /// Do tasks of a flow, which this folder describes.
@@ -106,6 +106,7 @@ impl Assignment {
                 keys,
                 listen,
                 place,
+                device: place,
                 #[cfg(feature = "kube")]
                 health: None,
             }
@@ -124,11 +125,11 @@ impl Assignment {
                 };
                 master::run(&options, models, listening)
             }
-            Duty::Worker { master, slot, start } => {
-                worker::run(&member(master, slot), start, models)
+            Duty::Worker { master, slot, device, start } => {
+                worker::run(&MemberOptions { device, ..member(master, slot) }, start, models)
             }
             Duty::Server { master, seat } => ps::run(&member(master, seat), listening),
-            Duty::Trial { on } => crate::search::trial(program, &run, &on),
+            Duty::Trial { on, slot } => crate::search::trial(program, &run, &on, slot),
             Duty::Tasks { master, slot, scratch } => {
                 crate::tasks::worker::run(&RunLayout::new(scratch), &master, slot, models)
             }

@@ -43,6 +43,8 @@ pub struct MemberOptions {
     pub listen: IpAddr,
     /// Its place among those of its role, from 0: a worker's slot, a server's seat.
     pub place: u32,
+    /// Which device of this machine it takes; of fewer devices than this some are shared.
+    pub device: u32,
     /// Where it answers probes and shows metrics; the environment may say so too.
     #[cfg(feature = "kube")]
     pub health: Option<SocketAddr>,
@@ -59,6 +61,8 @@ pub enum Exit {
     Mistaken,
     /// The model has refused its hyperparameters.
     Refused,
+    /// What is trained is no number any more, and would be none in another process: it has the same bits.
+    Diverged,
     /// The machine has failed this process, not the run: a full disk, for example.
     SystemFailed,
     /// Another master still holds the run's journal.
@@ -73,6 +77,7 @@ impl Exit {
         match self {
             Exit::Done => 0,
             Exit::Refused => 65,
+            Exit::Diverged => 70,
             Exit::SystemFailed => 74,
             Exit::Left => LEFT_ON_REQUEST as u8,
             Exit::Locked => 77,

@@ -33,7 +33,7 @@ pub fn run(options: &MemberOptions, start: Option<String>, models: &Models) -> R
     };
     let setup = |experiment: Experiment| {
         Ok::<Setup, Error>(Setup {
-            device: device::select_for(&experiment.device.0, options.place as usize)?,
+            device: device::select_for(&experiment.device.0, options.device as usize)?,
             experiment,
             folder: options.run.folder().to_path_buf(),
             stop: Arc::default(),

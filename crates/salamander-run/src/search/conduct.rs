@@ -85,6 +85,7 @@ impl SearchRun {
             queue: TrialQueue::default(),
             widths: BTreeMap::new(),
             max_restarts,
+            refusal: String::new(),
             tell: &mut *tell,
         };
         match store {
@@ -127,6 +128,8 @@ struct Conductor<'a, 'b> {
     /// The workers of each trial that trains.
     widths: BTreeMap<TrialId, u32>,
     max_restarts: u64,
+    /// Why the model refused hyperparameters last.
+    refusal: String,
     tell: Tell<'b>,
 }
 
@@ -168,6 +171,12 @@ impl Conductor<'_, '_> {
             }
             if !events.is_empty() {
                 self.hear(&events)?;
+                let is_refusal = |event: &SearchEvent| {
+                    matches!(event, SearchEvent::Ended { how: Ending::Invalid, .. })
+                };
+                if events.iter().any(is_refusal) {
+                    self.give_up_if_hopeless()?;
+                }
             }
         }
     }
@@ -233,8 +242,11 @@ impl Conductor<'_, '_> {
                 Err(other) => return Err(other),
             };
             self.line(format!("trial {trial}: {reason}"));
+            if how == Ending::Invalid {
+                self.refusal = reason;
+            }
             self.hear(&[SearchEvent::Ended { trial, how }])?;
-            self.give_up_if_hopeless(reason)?;
+            self.give_up_if_hopeless()?;
         }
         Ok(())
     }
@@ -249,14 +261,15 @@ impl Conductor<'_, '_> {
     }
 
     /// A model that refuses everything would be asked for ever.
-    fn give_up_if_hopeless(&self, reason: String) -> Result<(), Error> {
+    fn give_up_if_hopeless(&self) -> Result<(), Error> {
         let trials = self.search().trials();
         let is_invalid = |t: &&Trial| t.state == TrialState::Ended(Ending::Invalid);
         let invalid = trials.iter().filter(is_invalid).count();
         match invalid >= MAX_INVALID && invalid > 10 * (trials.len() - invalid) {
             true => Err(Error::Failed(format!(
-                "the model refuses the hyperparameters of {invalid} of {} trials, the last because of: {reason}",
-                trials.len()
+                "the model refuses the hyperparameters of {invalid} of {} trials, the last because of: {}",
+                trials.len(),
+                self.refusal
             ))),
             false => Ok(()),
         }
@@ -316,31 +329,36 @@ impl Conductor<'_, '_> {
         let Some(known) = self.search().trial(trial) else { return Ok(None) };
         let until = known.until;
         let layout = self.folders.layout(trial);
+        let metric = match exit {
+            TrialExit::Done => measured(&layout, &self.search().method().metric),
+            _ => None,
+        };
         let restarts = self.queue.restarts.entry(trial).or_default();
+        if let Some(metric) = metric {
+            restarts.system = 0;
+            return Ok(Some(SearchEvent::Report { trial, length: until, metric }));
+        }
         let why = || last_error(&layout).unwrap_or_else(|| "failed without a word".to_string());
         let (why, given_up) = match exit {
-            TrialExit::Done => {
-                restarts.system = 0;
-                let metric = measured(&layout, &self.search().method().metric);
-                return Ok(Some(SearchEvent::Report { trial, length: until, metric }));
-            }
             TrialExit::Left => {
                 self.queue.queue.push_front(trial);
                 return Ok(None);
             }
             TrialExit::Refused => {
-                let reason = why();
-                self.line(format!("trial {trial}: {reason}"));
+                self.refusal = why();
+                self.line(format!("trial {trial}: {}", self.refusal));
                 return Ok(Some(SearchEvent::Ended { trial, how: Ending::Invalid }));
             }
-            TrialExit::System => {
+            TrialExit::Done | TrialExit::System => {
+                // Of one that came so far only what it measured is missing.
+                let why = if exit == TrialExit::Done { unwritten(&layout) } else { why() };
                 restarts.system += 1;
                 if restarts.system >= MAX_SYSTEM {
                     let folder = layout.folder().display();
-                    let reason = format!("trial {trial} cannot go on: {} (in {folder})", why());
+                    let reason = format!("trial {trial} cannot go on: {why} (in {folder})");
                     return Err(Error::Failed(reason));
                 }
-                (why(), false)
+                (why, false)
             }
             // It came to where it pauses before the signal did, or did not: it is over.
             TrialExit::Killed(_) if layout.killed().exists() => {
@@ -350,6 +368,7 @@ impl Conductor<'_, '_> {
                 restarts.kills += 1;
                 (format!("was killed by signal {signal}"), restarts.kills > MAX_KILLS)
             }
+            TrialExit::Diverged => (why(), true),
             TrialExit::Failed => {
                 restarts.failures += 1;
                 (why(), restarts.failures > self.max_restarts)
@@ -427,11 +446,20 @@ impl TrialQueue {
     }
 }
 
-/// What a trial measured where it paused; not a number if it says nothing.
-fn measured(run: &RunLayout, metric: &str) -> f64 {
-    let summary = fs::read_to_string(run.summary()).unwrap_or_default();
-    let summary: Json = serde_json::from_str(&summary).unwrap_or_default();
-    summary["metrics"]["validation"][metric].as_f64().unwrap_or(f64::NAN)
+/// What a trial measured where it paused; nothing if its summary does not say. In a summary null is not a number.
+fn measured(run: &RunLayout, metric: &str) -> Option<f64> {
+    let summary = fs::read_to_string(run.summary()).ok()?;
+    let summary: Json = serde_json::from_str(&summary).ok()?;
+    let value = summary["metrics"]["validation"].get(metric)?;
+    Some(value.as_f64().unwrap_or(f64::NAN))
+}
+
+/// Why a summary does not say what was measured: whoever cannot write it has no place to say so, and it is tried again.
+fn unwritten(run: &RunLayout) -> String {
+    match fs::write(run.summary(), "{}\n") {
+        Err(error) => format!("{}: {error}", run.summary().display()),
+        Ok(()) => "its summary did not say what it measured".to_string(),
+    }
 }
 
 /// What went wrong in a trial: what its run says, or its process said last.
@@ -443,4 +471,28 @@ fn last_error(run: &RunLayout) -> Option<String> {
     }
     let log = fs::read_to_string(run.log("worker-0")).ok()?;
     log.lines().rev().find_map(|line| line.strip_prefix("error: ").map(str::to_string))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_summary_that_was_cut_short_is_no_measurement() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let run = RunLayout::new(folder.path());
+        assert_eq!(measured(&run, "loss"), None, "there is none");
+        let whole = r#"{"metrics": {"validation": {"loss": 0.5, "worst": null}}}"#;
+        for cut in 0..whole.len() {
+            fs::write(run.summary(), &whole[..cut]).expect("written");
+            assert_eq!(measured(&run, "loss"), None, "{}", &whole[..cut]);
+        }
+        fs::write(run.summary(), whole).expect("written");
+        assert_eq!(measured(&run, "loss"), Some(0.5));
+        assert!(measured(&run, "worst").is_some_and(f64::is_nan));
+        assert_eq!(measured(&run, "accuracy"), None);
+        assert_eq!(unwritten(&run), "its summary did not say what it measured");
+        let nowhere = RunLayout::new(folder.path().join("nowhere"));
+        assert!(unwritten(&nowhere).contains("summary.json: No such file"));
+    }
 }

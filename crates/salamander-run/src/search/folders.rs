@@ -6,7 +6,7 @@ use std::path::Path;
 use salamander_core::experiment::{Experiment, Strategy, Workers};
 use salamander_core::layout::RunLayout;
 use salamander_files::{Durability, replace};
-use salamander_search::{Method, Trial, TrialId};
+use salamander_search::{Ending, Method, SearchEvent, Trial, TrialId};
 use salamander_train::model::Model;
 
 use super::KeptSearch;
@@ -15,6 +15,9 @@ use crate::experiment::{in_file, wrong};
 use crate::program::find_assets;
 use crate::provenance::Provenance;
 use crate::{Error, Program};
+
+/// So many trials are tried before a search begins, if the model refuses the hyperparameters of all but the last.
+const MOST_TRIED: u64 = 8;
 
 /// Puts the folders of trials in order.
 pub(super) struct TrialFolders<'a> {
@@ -42,24 +45,33 @@ impl<'a> TrialFolders<'a> {
         trial_layout(self.search, trial)
     }
 
-    /// Tries the first trial on two records: what every trial would stumble over is told before there is any. What may
-    /// be the fault of its hyperparameters is not.
+    /// Tries the first trials on two records until one is not refused: what every trial would stumble over is told
+    /// before there is any. What may be the fault of their hyperparameters is not.
     pub(super) fn try_first(&self) -> Result<(), Error> {
         let search = self.kept.file.search(self.kept.seed);
         let mut search = search.map_err(|error| wrong(self.path, error))?;
         search.begin();
-        let Some(first) = search.trials().first() else { return Ok(()) };
-        let experiment = self.experiment(first, first.id, 1)?;
-        let tried = self.in_force(&experiment).and_then(|_| {
-            let assets = find_assets(self.model, &experiment, &self.base_file());
-            let assets = assets.map_err(|error| in_file(self.path, error))?;
-            let tried = self.model.preflight(&experiment, &assets, None);
-            tried.map_err(|error| in_file(self.path, error))
-        });
-        match tried {
-            Err(error) if is_of_the_trial(&error) => Ok(()),
-            other => other,
+        for trial in (1..=MOST_TRIED).map(TrialId) {
+            let Some(next) = search.trial(trial) else { break };
+            match self.try_one(next) {
+                Err(error) if error.refuses_hparams() => {}
+                // The model itself has failed: another trial may do better.
+                Err(Error::Train(salamander_train::Error::Model { .. })) => return Ok(()),
+                other => return other,
+            }
+            // Another one takes its place, where there is one.
+            search.step(SearchEvent::Ended { trial, how: Ending::Invalid });
         }
+        Ok(())
+    }
+
+    fn try_one(&self, trial: &Trial) -> Result<(), Error> {
+        let experiment = self.experiment(trial, trial.id, 1)?;
+        self.in_force(&experiment)?;
+        let assets = find_assets(self.model, &experiment, &self.base_file());
+        let assets = assets.map_err(|error| in_file(self.path, error))?;
+        let tried = self.model.preflight(&experiment, &assets, None);
+        tried.map_err(|error| in_file(self.path, error))
     }
 
     /// Puts a trial's folder in order for its next part, with so many workers to begin with if it is elastic.
@@ -146,12 +158,6 @@ impl<'a> TrialFolders<'a> {
     fn base_file(&self) -> std::path::PathBuf {
         self.kept.base.join(salamander_core::layout::EXPERIMENT)
     }
-}
-
-/// Whether another trial may do better: the model itself has failed or refused.
-fn is_of_the_trial(error: &Error) -> bool {
-    let model = matches!(error, Error::Train(salamander_train::Error::Model { .. }));
-    model || error.refuses_hparams()
 }
 
 fn copy_folder(from: &Path, to: &Path) -> Result<(), Error> {

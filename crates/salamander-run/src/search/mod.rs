@@ -40,7 +40,7 @@ pub use conduct::{SearchNews, SearchStanding};
 pub use end::SearchEnd;
 use folders::TrialFolders;
 pub use table::SearchTable;
-pub(crate) use trial::trial;
+pub(crate) use trial::{TrialSlot, trial};
 
 /// Whether a folder holds a search.
 pub fn is_search(folder: &Path) -> bool {

@@ -3,7 +3,7 @@
 //! A trial that came to where it pauses says so and stays for a while: if it may go on, it does so without the cost of
 //! a new process. Whatever becomes of it then, its checkpoint is on the disk.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
@@ -36,6 +36,8 @@ pub(super) enum TrialExit {
     Failed,
     /// The model has refused its hyperparameters.
     Refused,
+    /// What it trains is no number any more, and would be none again.
+    Diverged,
     /// The system has failed it: a full disk, for example.
     System,
     /// It was killed by this signal.
@@ -57,6 +59,8 @@ enum Doing {
 struct TrialProcess {
     pid: u32,
     doing: Doing,
+    /// The slot that its trial trains in, or trained in last.
+    slot: u32,
     /// Closed when it is to end.
     line: Option<UnixStream>,
 }
@@ -105,6 +109,14 @@ impl TrialProcesses {
         trials
     }
 
+    /// The first slot that no trial trains in: where there are several devices, each slot has its own.
+    fn free_slot(&self) -> u32 {
+        let trains = |process: &&TrialProcess| matches!(process.doing, Doing::Training(_));
+        let taken: BTreeSet<u32> =
+            self.processes.values().filter(trains).map(|process| process.slot).collect();
+        (0..).find(|slot| !taken.contains(slot)).unwrap_or(0)
+    }
+
     /// Whether no process is left.
     pub(super) fn is_empty(&self) -> bool {
         self.processes.is_empty()
@@ -112,19 +124,21 @@ impl TrialProcesses {
 
     /// Lets a trial train, in the process that it had or in a new one, which ends together with this one.
     pub(super) fn start(&mut self, trial: TrialId, run: &RunLayout) -> Result<(), Error> {
+        let slot = self.free_slot();
         let stays = |process: &&mut TrialProcess| matches!(process.doing, Doing::Staying(who) if who == trial);
         if let Some(process) = self.processes.values_mut().find(stays) {
-            let told = process.line.as_mut().map(|line| line.write_all(GO_ON));
+            let word = format!("{GO_ON}{slot}\n");
+            let told = process.line.as_mut().map(|line| line.write_all(word.as_bytes()));
             if let Some(Ok(())) = told {
-                process.doing = Doing::Training(trial);
+                (process.doing, process.slot) = (Doing::Training(trial), slot);
                 return Ok(());
             }
             // It has gone.
             process.end();
         }
         let processes = Processes::new(run.folder(), run, self.slots)?;
-        let mut command =
-            processes.command(LocalRole::Worker(0), Duty::Trial { on: self.on.clone() });
+        let duty = Duty::Trial { on: self.on.clone(), slot };
+        let mut command = processes.command(LocalRole::Worker(0), duty);
         let cannot = || Error::system("cannot start a trial");
         let (line, its) = UnixStream::pair().map_err(cannot())?;
         let heard = line.try_clone().map_err(cannot())?;
@@ -134,8 +148,8 @@ impl TrialProcesses {
         drop(command);
         self.started += 1;
         let (number, sender) = (self.started, self.sender.clone());
-        let process =
-            TrialProcess { pid: child.id(), doing: Doing::Training(trial), line: Some(line) };
+        let (pid, doing, line) = (child.id(), Doing::Training(trial), Some(line));
+        let process = TrialProcess { pid, doing, slot, line };
         self.processes.insert(number, process);
         let follow = move || follow(child, heard, |news| sender.send((number, news)).is_ok());
         let thread = Builder::new().name(format!("trial-{trial}")).spawn(follow);
@@ -253,7 +267,31 @@ fn exit(status: ExitStatus) -> TrialExit {
         None if is(Exit::Done) => TrialExit::Done,
         None if is(Exit::Left) => TrialExit::Left,
         None if is(Exit::Refused) => TrialExit::Refused,
+        None if is(Exit::Diverged) => TrialExit::Diverged,
         None if is(Exit::SystemFailed) => TrialExit::System,
         None => TrialExit::Failed,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn trials_that_train_have_slots_of_their_own() {
+        let mut all = TrialProcesses::new(3, TrainsOn::default());
+        let begin = |all: &mut TrialProcesses, number: u64, doing| {
+            let slot = all.free_slot();
+            all.processes.insert(number, TrialProcess { pid: 0, doing, slot, line: None });
+            slot
+        };
+        let trains = |trial| Doing::Training(TrialId(trial));
+        assert_eq!([1, 2, 3].map(|number| begin(&mut all, number, trains(number))), [0, 1, 2]);
+        // Who stays has lent its slot, and gets the one that is free when it goes on.
+        let second = all.processes.get_mut(&2).expect("there");
+        second.doing = Doing::Staying(TrialId(2));
+        assert_eq!(begin(&mut all, 4, trains(4)), 1);
+        all.processes.remove(&1);
+        assert_eq!(all.free_slot(), 0);
     }
 }

@@ -13,20 +13,35 @@ use salamander_core::layout::RunLayout;
 
 use crate::connect::{Scale, scale};
 use crate::roles::{Exit, leave_on_signals, say_why};
-use crate::{Error, Overrides, Program, TrainsOn};
+use crate::{Draft, Error, Overrides, Program, TrainsOn};
 
 /// What a process says on its standard input, a line to its search, when its trial has paused.
 pub(super) const PAUSED: &str = "paused";
-/// What its search says if the trial may go on. When the line is closed, the process is to end.
-pub(super) const GO_ON: &[u8] = b"go on\n";
+/// What its search says if the trial may go on, and then in which slot. When the line is closed, the process is to end.
+pub(super) const GO_ON: &str = "go on in slot ";
 
 /// How often a wish to leave, or another width, is looked for.
 const LOOK: Duration = Duration::from_millis(50);
 
-pub(crate) fn trial(program: &Program, run: &RunLayout, on: &TrainsOn) -> Result<Exit, Error> {
-    let exit = match train_on(program, run, on) {
+/// The slot of its search that a trial trains in.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct TrialSlot {
+    /// Its number, from 0: of several devices each slot has its own.
+    pub(crate) number: u32,
+    /// Whether this process has tried the model on two records already, with the same hyperparameters.
+    pub(crate) is_tried: bool,
+}
+
+pub(crate) fn trial(
+    program: &Program,
+    run: &RunLayout,
+    on: &TrainsOn,
+    slot: u32,
+) -> Result<Exit, Error> {
+    let exit = match train_on(program, run, on, slot) {
         Err(error) if error.refuses_hparams() => (error, Exit::Refused),
         Err(error) if is_of_the_system(&error) => (error, Exit::SystemFailed),
+        Err(error) if diverges(&error) => (error, Exit::Diverged),
         other => return other,
     };
     // What its search quotes.
@@ -35,42 +50,56 @@ pub(crate) fn trial(program: &Program, run: &RunLayout, on: &TrainsOn) -> Result
 }
 
 /// Trains from pause to pause.
-fn train_on(program: &Program, layout: &RunLayout, on: &TrainsOn) -> Result<Exit, Error> {
+fn train_on(
+    program: &Program,
+    layout: &RunLayout,
+    on: &TrainsOn,
+    slot: u32,
+) -> Result<Exit, Error> {
     let leave = leave_on_signals()?;
     let line = rustix::io::fcntl_dupfd_cloexec(std::io::stdin(), 0).map(UnixStream::from);
     let mut line =
         line.map(BufReader::new).map_err(|errno| Error::system("no line")(errno.into()))?;
+    let (mut slot, mut tried) = (slot, None);
     loop {
-        let exit = train(program, layout, on, &leave)?;
-        if exit != Exit::Done || !may_go_on(&mut line) {
-            return Ok(exit);
-        }
+        let mut draft = program.resume(
+            &layout.folder().to_string_lossy(),
+            &Overrides::default(),
+            layout.folder(),
+            &mut |note: String| tracing::info!("{note}"),
+        )?;
+        let hparams = Some(draft.experiment().hyperparameters.to_json());
+        draft.slot = TrialSlot { number: slot, is_tried: tried == hparams };
+        tried = hparams;
+        let exit = train(draft, layout, on, &leave)?;
+        let next = if exit == Exit::Done { may_go_on(&mut line) } else { None };
+        let Some(next) = next else { return Ok(exit) };
+        slot = next;
         if leave.load(Ordering::Relaxed) {
             return Ok(Exit::Left);
         }
     }
 }
 
-/// Tells the search that the trial has paused, and waits for its word; also without a search it is to end.
-fn may_go_on(line: &mut BufReader<UnixStream>) -> bool {
-    let mut word = Vec::new();
-    let told = line.get_mut().write_all(format!("{PAUSED}\n").as_bytes());
-    told.is_ok() && line.read_until(b'\n', &mut word).is_ok() && word == GO_ON
+/// Tells the search that the trial has paused, and waits for its word: the slot to go on in. Also without a search it
+/// is to end.
+fn may_go_on(line: &mut BufReader<UnixStream>) -> Option<u32> {
+    line.get_mut().write_all(format!("{PAUSED}\n").as_bytes()).ok()?;
+    let mut word = String::new();
+    line.read_line(&mut word).ok()?;
+    word.strip_prefix(GO_ON)?.strip_suffix('\n')?.parse().ok()
 }
 
+/// Trains to the next pause.
 fn train(
-    program: &Program,
+    draft: Draft,
     layout: &RunLayout,
     on: &TrainsOn,
     leave: &Arc<AtomicBool>,
 ) -> Result<Exit, Error> {
-    let folder = layout.folder().to_string_lossy().into_owned();
-    let note = &mut |note: String| tracing::info!("{note}");
-    let draft = program.resume(&folder, &Overrides::default(), layout.folder(), note)?;
-    let draft = draft.on(on.clone());
     let elastic = on.is_this_machine() && draft.experiment().strategy == Strategy::Allreduce;
     let mut width = draft.experiment().workers.max;
-    let run = draft.start()?;
+    let run = draft.on(on.clone()).start()?;
     while !run.is_over() {
         let _ = run.next_event(LOOK);
         if leave.load(Ordering::Relaxed) {
@@ -104,4 +133,10 @@ fn is_of_the_system(error: &Error) -> bool {
         _ => return false,
     };
     !matches!(kind, ErrorKind::NotFound | ErrorKind::PermissionDenied | ErrorKind::InvalidData)
+}
+
+/// Whether training has left the numbers. It has the same bits whenever it is done again, and comes to the same.
+fn diverges(error: &Error) -> bool {
+    use salamander_train::Error as TrainError;
+    matches!(error, Error::Train(TrainError::NotANumber { .. } | TrainError::Overflow(_)))
 }

@@ -17,10 +17,11 @@ impl Divisor {
         self.share(all).max(1)
     }
 
-    /// The greatest `n` with `divisor^n <= value`: counted, because logarithms of 1000 and 243 come out one short.
+    /// The greatest `n` with `divisor^n <= value`, up to 64: counted, because logarithms of 1000 and 243 come out one
+    /// short. No bracket has more rungs, and a divisor near 1 would be counted for ever.
     pub fn log(self, value: u64) -> u64 {
         let (mut power, mut exponent) = (self.0, 0);
-        while power <= value as f64 {
+        while power <= value as f64 && exponent < 64 {
             power *= self.0;
             exponent += 1;
         }
@@ -167,6 +168,7 @@ mod tests {
         check(4.0, 1, 0);
         check(2.0, 1 << 40, 40);
         check(1.5, 2, 1);
+        check(1.0 + f64::EPSILON, 2, 64);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use salamander_core::seed::Rng;
 use serde_json::Value as Json;
 
-use super::numbers::{Grain, NumberRange, RangeScale};
+use super::numbers::{NumberRange, RangeScale};
 
 /// What a hyperparameter is drawn from.
 #[derive(Clone, Debug, PartialEq)]
@@ -150,9 +150,7 @@ impl Distribution {
     /// Whether all values are whole numbers.
     pub fn is_integer(&self) -> bool {
         match self {
-            Self::NumberRange(numbers) => {
-                numbers.integer || matches!(numbers.grain, Grain::Step(step) if step == 1.0)
-            }
+            Self::NumberRange(numbers) => numbers.integer,
             Self::Normal { .. } => false,
             Self::Choice(values) => values.iter().all(|value| value.is_i64() || value.is_u64()),
         }
@@ -180,6 +178,7 @@ fn normal_quantile(mass: f64) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use super::super::numbers::Grain;
     use super::*;
 
     #[test]
@@ -205,6 +204,7 @@ mod tests {
                 range(-5.0, -1.0, RangeScale::Power(10.0), Grain::Fine),
                 range(1.0, 64.0, RangeScale::Linear, Grain::Step(1.0)),
                 range(1.0, 64.0, RangeScale::Log, Grain::Step(1.0)),
+                range(1.0, 64.0, RangeScale::Log, Grain::Nearest(1.0)),
                 range(0.0, 1.0, RangeScale::Linear, Grain::Round(0.25)),
                 Distribution::Normal { mean: 2.0, deviation: 3.0, round: None },
                 Distribution::Choice(vec!["a".into(), 2.into()]),

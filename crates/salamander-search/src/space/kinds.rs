@@ -170,6 +170,7 @@ impl Arguments<'_> {
         }
         let ends = |name| if integer { self.whole(name) } else { self.number(name) };
         let grain = match step.or(integer.then_some(1.0)) {
+            Some(step) if log => Grain::Nearest(step),
             Some(step) => Grain::Step(step),
             None => Grain::Fine,
         };

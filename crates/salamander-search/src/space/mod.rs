@@ -181,9 +181,15 @@ impl Space {
     /// Whether a hyperparameter is there; one that depends on an absent one is absent.
     fn is_active(&self, leaf: usize, values: &[Json]) -> bool {
         self.leaves[leaf].when.iter().all(|Condition { leaf, values: wanted }| {
-            self.is_active(*leaf, values) && wanted.contains(&values[*leaf])
+            let value = &values[*leaf];
+            self.is_active(*leaf, values) && wanted.iter().any(|wanted| is_same(wanted, value))
         })
     }
+}
+
+/// Whether two values are the same; 1 and 1.0 are.
+pub(crate) fn is_same(a: &Json, b: &Json) -> bool {
+    a == b || a.as_f64().is_some_and(|a| b.as_f64() == Some(a))
 }
 
 /// The stream of a trial's hyperparameter.

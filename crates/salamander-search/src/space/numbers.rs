@@ -2,6 +2,8 @@
 
 use serde_json::{Number, Value as Json};
 
+use super::MOST_POINTS;
+
 /// A range of numbers to draw from.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NumberRange {
@@ -35,8 +37,12 @@ pub enum RangeScale {
 pub enum Grain {
     /// All.
     Fine,
-    /// Those that are whole steps from the least, each as likely as the others (Optuna's `step`).
+    /// Those that are whole steps from the least, each as likely as the others (Optuna's `step`). In logarithms any
+    /// value is drawn and rounded down to one (Ray Tune's whole numbers).
     Step(f64),
+    /// Those that are whole steps from the least: in logarithms any value is drawn, from half a step below the least to
+    /// half a step above the greatest, and the nearest is taken (Optuna's whole numbers).
+    Nearest(f64),
     /// Any value is drawn and rounded to multiples of this (Ray Tune's `q`).
     Round(f64),
 }
@@ -54,6 +60,11 @@ impl NumberRange {
                 let (low, high) = (libm::log(self.low), libm::log(self.high + step));
                 let drawn = libm::exp(low + place * (high - low));
                 self.low + ((drawn - self.low) / step).floor() * step
+            }
+            (Grain::Nearest(step), _) => {
+                let (low, high) = self.half_a_step_wider(step);
+                let drawn = libm::exp(libm::log(low) + place * (libm::log(high) - libm::log(low)));
+                self.low + ((drawn - self.low) / step).round() * step
             }
             (_, RangeScale::Linear) => self.low + place * (self.high - self.low),
             (_, RangeScale::Log) => {
@@ -87,36 +98,50 @@ impl NumberRange {
                 let place = |value: f64| (libm::log(value) - low) / (high - low);
                 (place(value), place(value + step))
             }
-            (Grain::Round(quantum), _) => {
-                (self.place(value - quantum / 2.0), self.place(value + quantum / 2.0))
+            (Grain::Round(width) | Grain::Nearest(width), _) => {
+                (self.place(value - width / 2.0), self.place(value + width / 2.0))
             }
         };
         Some((low.clamp(0.0, 1.0), high.clamp(0.0, 1.0)))
     }
 
-    /// The values of a grid: Determined's, with both ends.
+    /// The values of a grid: Determined's, with both ends; without a count all that there are.
     pub fn grid(&self) -> Result<Vec<Json>, String> {
         let count = match (self.count, self.grain) {
             (Some(0), _) => return Err("a count of 0 leaves nothing to try".to_string()),
+            (Some(count), _) if self.integer => count.min(self.steps(1.0) as u64),
             (Some(count), _) => count,
-            (None, Grain::Step(step)) if self.scale == RangeScale::Linear => {
+            (None, Grain::Step(step) | Grain::Nearest(step) | Grain::Round(step)) => {
                 self.steps(step) as u64
             }
-            (None, Grain::Step(_)) => (self.high - self.low) as u64 + 1,
-            _ => return Err("a grid needs a \"count\" of the values to try".to_string()),
+            (None, Grain::Fine) => {
+                return Err("a grid needs a \"count\" of the values to try".to_string());
+            }
         };
-        let count = match self.integer {
-            true => count.min((self.high - self.low) as u64 + 1),
-            false => count,
+        if count > MOST_POINTS as u64 {
+            return Err(format!("the grid has more than {MOST_POINTS} points here"));
+        }
+        let between = |low: f64, high: f64, index: u64| match count {
+            1 => (low + high) / 2.0,
+            _ => low + index as f64 * (high - low) / (count - 1) as f64,
         };
-        let exponent_or_value = |index: u64| match (count, self.grain) {
-            (1, _) => (self.low + self.high) / 2.0,
-            (_, Grain::Step(step)) if self.count.is_none() => self.low + index as f64 * step,
-            _ => self.low + index as f64 * (self.high - self.low) / (count - 1) as f64,
-        };
-        let value = |index: u64| match self.scale {
-            RangeScale::Power(base) => libm::pow(base, exponent_or_value(index)),
-            _ => exponent_or_value(index),
+        let value = |index: u64| match (self.scale, self.grain) {
+            (_, Grain::Step(step) | Grain::Nearest(step)) if self.count.is_none() => {
+                self.low + index as f64 * step
+            }
+            (_, Grain::Round(quantum)) => {
+                // As they are drawn.
+                let value = ((self.low / quantum).round() + index as f64) * quantum;
+                value.clamp(self.low, self.high)
+            }
+            (RangeScale::Power(base), _) => libm::pow(base, between(self.low, self.high, index)),
+            // Logarithms would not give the ends back.
+            (RangeScale::Log, _) if count > 1 && index == 0 => self.low,
+            (RangeScale::Log, _) if count > 1 && index == count - 1 => self.high,
+            (RangeScale::Log, _) => {
+                libm::exp(between(libm::log(self.low), libm::log(self.high), index))
+            }
+            (RangeScale::Linear, _) => between(self.low, self.high, index),
         };
         Ok((0..count).map(|index| self.json(value(index))).collect())
     }
@@ -142,6 +167,11 @@ impl NumberRange {
         ((self.high - self.low) / step + 1e-9).floor() + 1.0
     }
 
+    /// What whole numbers are the nearest of.
+    fn half_a_step_wider(&self, step: f64) -> (f64, f64) {
+        (self.low - step / 2.0, self.high + step / 2.0)
+    }
+
     /// Where a value lies, not bounded to the range: for steps in the middle of those places that give it.
     pub(crate) fn place(&self, value: f64) -> f64 {
         let logs = |value: f64, low: f64, high: f64| {
@@ -152,6 +182,10 @@ impl NumberRange {
                 (value - self.low + step / 2.0) / (self.steps(step) * step)
             }
             (Grain::Step(step), _) => logs(value + step / 2.0, self.low, self.high + step),
+            (Grain::Nearest(step), _) => {
+                let (low, high) = self.half_a_step_wider(step);
+                logs(value, low, high)
+            }
             _ if self.low == self.high => 0.0,
             (_, RangeScale::Linear) => (value - self.low) / (self.high - self.low),
             (_, RangeScale::Log) => logs(value, self.low, self.high),
@@ -180,6 +214,7 @@ mod tests {
             numbers(-5.0, -1.0, RangeScale::Power(10.0), Grain::Fine),
             numbers(1.0, 64.0, RangeScale::Linear, Grain::Step(1.0)),
             numbers(1.0, 64.0, RangeScale::Log, Grain::Step(1.0)),
+            numbers(1.0, 64.0, RangeScale::Log, Grain::Nearest(1.0)),
             numbers(0.0, 1.0, RangeScale::Linear, Grain::Step(0.1)),
             numbers(0.0, 1.0, RangeScale::Linear, Grain::Round(0.25)),
             numbers(1.0, 100.0, RangeScale::Log, Grain::Round(1.0)),
@@ -216,6 +251,9 @@ mod tests {
         assert_eq!(shares(&numbers(0.0, 1.0, RangeScale::Linear, Grain::Step(0.25))), [200; 5]);
         let rounded = numbers(0.0, 1.0, RangeScale::Linear, Grain::Round(0.25));
         assert_eq!(shares(&rounded), [125, 250, 250, 250, 125]);
+        // Of [log 1, log 5) 1 has log 2 of log 5, and of [log 0.5, log 4.5) log 3 of log 9.
+        assert_eq!(shares(&numbers(1.0, 4.0, RangeScale::Log, Grain::Step(1.0)))[0], 431);
+        assert_eq!(shares(&numbers(1.0, 4.0, RangeScale::Log, Grain::Nearest(1.0)))[0], 500);
     }
 
     #[test]
@@ -234,5 +272,32 @@ mod tests {
         check(double, None, "Err(\"a grid needs a \\\"count\\\" of the values to try\")");
         let log = numbers(-3.0, -1.0, RangeScale::Power(10.0), Grain::Fine);
         check(log, Some(1), "Ok(Array [Number(0.01)])");
+        let many = Err("the grid has more than 100000 points here".to_string());
+        for count in [100_001, u64::MAX] {
+            let grid = numbers(0.0, 1.0, RangeScale::Linear, Grain::Fine);
+            assert_eq!(NumberRange { count: Some(count), ..grid }.grid(), many);
+        }
+        assert_eq!(int(-9e15, 9e15).grid(), many);
+    }
+
+    #[test]
+    fn a_grid_of_logarithms_is_even_in_them_and_one_of_multiples_has_them_all() {
+        let check = |numbers: NumberRange, count: Option<u64>, expected: &[f64]| {
+            let grid = NumberRange { count, ..numbers }.grid().expect("a grid");
+            let values: Vec<f64> = grid.iter().filter_map(Json::as_f64).collect();
+            let is_near = |(a, b): (&f64, &f64)| (a - b).abs() <= 1e-12 * b.abs();
+            assert!(values.len() == expected.len(), "{values:?}");
+            assert!(values.iter().zip(expected).all(is_near), "{values:?}");
+        };
+        let log = numbers(1e-4, 1e-1, RangeScale::Log, Grain::Fine);
+        check(log.clone(), Some(4), &[1e-4, 1e-3, 1e-2, 1e-1]);
+        check(NumberRange { high: 1e-2, ..log }, Some(1), &[1e-3]);
+        let whole = numbers(1.0, 100.0, RangeScale::Log, Grain::Step(1.0));
+        check(whole, Some(3), &[1.0, 10.0, 100.0]);
+        check(numbers(1.0, 3.0, RangeScale::Log, Grain::Nearest(1.0)), None, &[1.0, 2.0, 3.0]);
+        let multiples = numbers(0.1, 0.4, RangeScale::Linear, Grain::Round(0.1));
+        check(multiples, None, &[0.1, 0.2, 0.3, 0.4]);
+        let multiples = numbers(0.5, 2.0, RangeScale::Log, Grain::Round(0.5));
+        check(multiples, None, &[0.5, 1.0, 1.5, 2.0]);
     }
 }

@@ -4,7 +4,7 @@ use salamander_core::yaml::{Error, Key, Node, Value, nearest};
 use serde_json::{Map, Value as Json};
 
 use super::kinds::{DETERMINED, DistributionKind, OTHERS};
-use super::{Condition, Leaf, LeafKind, Space};
+use super::{Condition, Distribution, Leaf, LeafKind, Space, is_same};
 
 /// The field that makes a hyperparameter depend on others.
 const WHEN: &str = "when";
@@ -15,13 +15,14 @@ pub(super) fn space(node: &Node) -> Result<Space, Error> {
     for (key, child) in node.entries() {
         walk(std::slice::from_ref(&key.name), child, &[], &mut found)?;
     }
-    let paths: Vec<Vec<String>> = found.iter().map(|found| found.path.clone()).collect();
+    let known: Vec<(Vec<String>, Option<Vec<Json>>)> =
+        found.iter().map(|found| (found.path.clone(), listed(&found.kind))).collect();
     let leaves = found
         .into_iter()
         .map(|found| {
             let mut when = Vec::new();
             for (key, values) in &found.when {
-                when.push(condition(key, values, &paths).map_err(|error| {
+                when.push(condition(key, values, &known).map_err(|error| {
                     error.or_at(&key.place).within(WHEN).within(&found.path.join("."))
                 })?);
             }
@@ -121,16 +122,41 @@ fn typed(name: &str, node: &Node) -> Result<Option<LeafKind>, Error> {
     Ok(None)
 }
 
-fn condition(key: &Key, values: &Node, paths: &[Vec<String>]) -> Result<Condition, Error> {
+/// The values of a hyperparameter that is one of a list.
+fn listed(kind: &LeafKind) -> Option<Vec<Json>> {
+    match kind {
+        LeafKind::Drawn(Distribution::Choice(values)) => Some(values.clone()),
+        LeafKind::Drawn(_) | LeafKind::Constant(_) => None,
+    }
+}
+
+/// A condition on one of the hyperparameters that are `known`, by their paths and, of lists, their values.
+fn condition(
+    key: &Key,
+    values: &Node,
+    known: &[(Vec<String>, Option<Vec<Json>>)],
+) -> Result<Condition, Error> {
     let wanted: Vec<String> = key.name.split('.').map(str::to_string).collect();
-    let leaf = paths.iter().position(|path| *path == wanted).ok_or_else(|| {
-        let names: Vec<String> = paths.iter().map(|path| path.join(".")).collect();
+    let leaf = known.iter().position(|(path, _)| *path == wanted).ok_or_else(|| {
+        let names: Vec<String> = known.iter().map(|(path, _)| path.join(".")).collect();
         Error::unknown_field(&key.name, names.iter().map(String::as_str))
     })?;
-    let values = match &values.value {
+    let place = &values.place;
+    let values: Vec<Json> = match &values.value {
         Value::List(items) => items.iter().map(Node::to_json).collect(),
         _ => vec![values.to_json()],
     };
+    // A misspelt value would leave the hyperparameter out for ever, without a word.
+    if let Some(all) = &known[leaf].1
+        && !values.iter().any(|value| all.iter().any(|known| is_same(known, value)))
+    {
+        let shown = |values: &[Json]| {
+            values.iter().map(Json::to_string).collect::<Vec<String>>().join(", ")
+        };
+        let message =
+            format!("{} is never {}: it is one of {}", key.name, shown(&values), shown(all));
+        return Err(Error::at(place, message));
+    }
     Ok(Condition { leaf, values })
 }
 

@@ -115,6 +115,14 @@ fn conditions_leave_out_what_does_not_apply() {
         "a: {choice: [1], when: {b: 1}}\nb: {choice: [1], when: {a: 1}}",
         "line 1: hyperparameters.a.when: it depends on itself",
     );
+    check_error(
+        "kind: {choice: [sgd, adam]}\nbeta: {choice: [1], when: {kind: adm}}",
+        "line 2: hyperparameters.beta.when: kind is never \"adm\": it is one of \"sgd\", \"adam\"",
+    );
+    // Whole numbers are numbers, however they are written.
+    let grid = valid("depth: {choice: [1.0, 2.0]}\nskip: {choice: [a], when: {depth: 2}}").grid();
+    let grid: Vec<String> = grid.expect("a grid").iter().map(Json::to_string).collect();
+    assert_eq!(grid, [r#"{"depth":2.0,"skip":"a"}"#, r#"{"depth":1.0}"#]);
 }
 
 #[test]
@@ -168,10 +176,14 @@ fn mistakes_are_named_with_their_line() {
 
 #[test]
 fn a_model_forbids_what_it_cannot_take() {
-    let info = |name, range| HparamInfo { name, kind: "f64", default: None, range, search: None };
+    let info = |name, kind, range| HparamInfo { name, kind, default: None, range, search: None };
+    let any = AllowedRange::default();
     let known = [
-        info("dropout", AllowedRange { min: Some(0.0), max: Some(0.9) }),
-        info("width", AllowedRange::default()),
+        info("dropout", "f64", AllowedRange { min: Some(0.0), max: Some(0.9) }),
+        info("width", "String", any),
+        info("layers", "usize", any),
+        info("shift", "Option<i64>", any),
+        info("path", "PathBuf", any),
     ];
     let check = |text: &str, expected: &str| {
         let checked = valid(text).check(&known).map_err(|error| error.to_string());
@@ -185,6 +197,24 @@ fn a_model_forbids_what_it_cannot_take() {
     check(
         "dropuot: {uniform: [0, 0.5]}",
         "line 1: unknown field \"dropuot\" in hyperparameters (did you mean \"dropout\"?)",
+    );
+    check(
+        "layers: {type: int, minval: 1, maxval: 3}\nshift: {choice: [null, -1]}\n\
+           dropout: {choice: [0, 0.5]}\npath: {choice: [a, 1]}",
+        "",
+    );
+    let wrong = |name: &str, value: &str, kind: &str| {
+        format!("line 1: hyperparameters.{name}: it may be {value}, and the model takes {kind}")
+    };
+    check("layers: {uniform: [1, 3]}", &wrong("layers", "1.0", "usize"));
+    check("layers: {type: int, minval: -1, maxval: 3}", &wrong("layers", "-1", "usize"));
+    check("layers: {choice: [1, two]}", &wrong("layers", "\"two\"", "usize"));
+    check("shift: {quniform: [1, 3, 1]}", &wrong("shift", "1.0", "Option<i64>"));
+    check("dropout: {choice: [0.5, null]}", &wrong("dropout", "null", "f64"));
+    check("width: {randint: [1, 3]}", &wrong("width", "1", "String"));
+    check(
+        "global_batch_size: {suggest_float: {low: 8, high: 16, step: 1}}",
+        "line 1: hyperparameters.global_batch_size: a batch is a whole number of at least one record",
     );
     check(
         "global_batch_size: {choice: [0, 32]}",
