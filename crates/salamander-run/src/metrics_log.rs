@@ -1,7 +1,8 @@
 //! The metrics file: one JSON object per line, for plots and programs.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::Write;
+use std::io::{self, Write};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use salamander_core::layout::RunLayout;
@@ -14,22 +15,55 @@ use serde_json::{Value, json};
 use crate::Error;
 use crate::folder_status::note_plan;
 
+/// The end of a file in which its last line is looked for.
+const END: u64 = 64 << 10;
+
 /// Appends every step and every validation.
 pub(crate) struct MetricsLog {
     file: File,
+    /// The last line, until something is told: who is killed between writing a line and noting that hears of it again.
+    last: Option<Value>,
 }
 
 impl MetricsLog {
+    /// Opens it; what a crash or a full disk has left of a line goes.
     pub(crate) fn open(path: &Path) -> Result<Self, Error> {
-        let file = OpenOptions::new().create(true).append(true).open(path);
-        Ok(Self { file: file.map_err(Error::io(path))? })
+        let open = || -> io::Result<Self> {
+            let file = OpenOptions::new().create(true).read(true).append(true).open(path)?;
+            let last = last_line(&file)?;
+            Ok(Self { file, last })
+        };
+        open().map_err(Error::io(path))
     }
 
     fn write(&mut self, value: &Value) {
-        // A metrics line that cannot be written must not end a training; a full disk ends it with
-        // the next checkpoint, where it matters.
-        let _ = writeln!(self.file, "{value}");
+        if let Some(last) = self.last.take()
+            && ["kind", "steps", "epoch"].iter().all(|field| last[field] == value[field])
+        {
+            return;
+        }
+        // In one piece, so that a process that is killed leaves all of it or nothing. A line that cannot be written
+        // must not end a training; a full disk ends it with the next checkpoint, where it matters.
+        let written = self.file.write_all(format!("{value}\n").as_bytes());
+        if written.is_err() {
+            // Half of a line would spoil the next one.
+            let _ = last_line(&self.file);
+        }
     }
+}
+
+/// The last line of a file that ends with it; what is behind it is cut off.
+fn last_line(file: &File) -> io::Result<Option<Value>> {
+    let length = file.metadata()?.len();
+    let from = length.saturating_sub(END);
+    let mut end = vec![0; (length - from) as usize];
+    file.read_exact_at(&mut end, from)?;
+    let whole = end.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+    if whole < end.len() && (whole > 0 || from == 0) {
+        file.set_len(from + whole as u64)?;
+    }
+    let line = end[..whole].split(|byte| *byte == b'\n').rev().nth(1);
+    Ok(line.and_then(|line| serde_json::from_slice(line).ok()))
 }
 
 /// Keeps how long the run will be, for whoever looks at its folder.
@@ -84,6 +118,35 @@ pub(crate) fn cut_after(path: &Path, steps: StepCount) -> Result<(), Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_line_that_was_torn_goes_and_one_that_is_told_again_is_written_once() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("metrics.jsonl");
+        let line = |steps: u64| json!({"kind": "step", "steps": steps, "epoch": 0, "time": steps});
+        let mut log = MetricsLog::open(&path).expect("new");
+        log.write(&line(1));
+        log.write(&line(2));
+        fs::write(&path, fs::read_to_string(&path).expect("read") + "{\"kind\":\"st")
+            .expect("torn");
+        let mut log = MetricsLog::open(&path).expect("opened");
+        // Told again by others at another time.
+        log.write(&json!({"kind": "step", "steps": 2, "epoch": 0, "time": 7}));
+        log.write(&line(3));
+        log.write(&json!({"kind": "epoch", "steps": 3, "epoch": 0}));
+        let mut log = MetricsLog::open(&path).expect("opened");
+        log.write(&line(4));
+        let text = fs::read_to_string(&path).expect("read");
+        let steps: Vec<u64> = text
+            .lines()
+            .map(|line| serde_json::from_str::<Value>(line).expect("JSON"))
+            .map(|line| line["steps"].as_u64().expect("a number"))
+            .collect();
+        assert_eq!(steps, [1, 2, 3, 3, 4]);
+        fs::write(&path, "{\"kind\":").expect("nothing but a torn line");
+        MetricsLog::open(&path).expect("opened");
+        assert_eq!(fs::read_to_string(&path).expect("read"), "");
+    }
 
     #[test]
     fn lines_after_the_checkpoint_go() {
