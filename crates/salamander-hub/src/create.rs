@@ -13,8 +13,8 @@ use serde_json::json;
 
 use crate::Error;
 use crate::hub::{Hub, Speaker};
-use crate::ids::ExperimentId;
-use crate::operation::{NewExperiment, Operation};
+use crate::ids::{ExperimentId, RunId};
+use crate::operation::Operation;
 use crate::store::limits::Allowance;
 
 /// The place in the queue of those who ask for none.
@@ -46,6 +46,48 @@ pub struct CreateRequest {
     pub program: Option<String>,
     /// The program's hash, where whoever asks knows it.
     pub program_hash: Option<String>,
+}
+
+/// What an experiment of the hub is made from.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct NewExperiment {
+    /// Its number.
+    pub experiment: ExperimentId,
+    /// The folder below the runs that it will have.
+    pub folder: String,
+    /// Its name.
+    pub name: String,
+    /// What it is about.
+    pub description: String,
+    /// Labels.
+    pub labels: Vec<String>,
+    /// The experiment file.
+    pub config: String,
+    /// The folder that the file's paths are relative to.
+    pub base: Option<String>,
+    /// Changes to the file: `a.b=v`.
+    pub sets: Vec<String>,
+    /// The program.
+    pub program: String,
+    /// Its hash.
+    pub program_hash: String,
+    /// Its place in the queue.
+    pub priority: i64,
+    /// Slots that it needs at least.
+    pub slots: i64,
+    /// Slots that it can use.
+    pub max_slots: i64,
+    /// Whether it waits to be activated.
+    pub paused: bool,
+    /// The checkpoint that it starts from, by run and name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<(RunId, String)>,
+    /// What it may use.
+    #[serde(default)]
+    pub allowance: Allowance,
+    /// Days that its logs stay after its end, where its file says that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub log_days: Option<i64>,
 }
 
 /// The programs that a hub may start.
