@@ -175,7 +175,7 @@ impl Hub {
         let mut sets = request.sets.clone();
         sets.extend(absolute(experiment, request.base.as_deref())?);
         let (slots, max_slots) = slots(&file);
-        let priority = request.priority.or_else(|| of_file(experiment)).unwrap_or(PRIORITY);
+        let priority = request.priority.or(experiment.resources.priority).unwrap_or(PRIORITY);
         if !(1..=99).contains(&priority) {
             return Err(Error::Invalid(format!("priority: {priority} is not between 1 and 99")));
         }
@@ -281,7 +281,9 @@ fn slots(file: &SearchFile) -> (i64, i64) {
     }
     let searcher = &experiment.searcher;
     let trials = searcher.max_concurrent_trials.filter(|most| *most > 0).unwrap_or(CONCURRENT);
-    (each, each * trials.clamp(1, 1024) as i64)
+    let most = each * trials.clamp(1, 1024) as i64;
+    let allowed = experiment.resources.max_slots.map_or(most, i64::from);
+    (each, most.min(allowed).max(each))
 }
 
 /// What a file allows.
@@ -293,7 +295,26 @@ pub(crate) fn allowance(budget: Budget) -> Allowance {
     Allowance { max_ms: budget.hours.map(ms), max_slot_ms: budget.slot_hours.map(ms) }
 }
 
-/// The priority that a file asks for.
-fn of_file(experiment: &Experiment) -> Option<i64> {
-    experiment.resources.as_ref()?.get("priority")?.as_i64()
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn trials_take_their_slots_and_a_search_as_many_as_it_may() {
+        let check = |text: &str, expected: (i64, i64)| {
+            let text = format!("entrypoint: net\n{text}");
+            let file = SearchFile::parse(&text, &[]).expect("a file");
+            assert_eq!(slots(&file), expected, "{text}");
+        };
+        check("", (1, 1));
+        check("strategy: allreduce\nworkers: {min: 2, max: 3}\n", (3, 3));
+        check("resources: {slots_per_trial: 4}\n", (4, 4));
+        let search = "hyperparameters: {learning_rate: {type: double, minval: 0.1, maxval: 1}}\n\
+                      searcher: {name: random, metric: loss, max_trials: 9, max_length: {batches: 3}, \
+                      max_concurrent_trials: 5}\n";
+        check(search, (1, 5));
+        check(&format!("{search}resources: {{slots_per_trial: 2}}\n"), (2, 10));
+        check(&format!("{search}resources: {{slots_per_trial: 2, max_slots: 5}}\n"), (2, 5));
+        check(&format!("{search}resources: {{slots_per_trial: 2, max_slots: 1}}\n"), (2, 2));
+    }
 }
