@@ -57,7 +57,11 @@ pub(super) async fn follow_logs(
     Path(id): Path<String>,
     Params(query): Params<LogQuery>,
 ) -> Response {
-    let follower = match (permit(&api), id.parse::<RunId>()) {
+    let known = match id.parse::<RunId>() {
+        Ok(run) => ask(&api, move |store| store.run_folder(run).map(|_| run)).await,
+        Err(error) => Err(error),
+    };
+    let follower = match (permit(&api), known) {
         (Ok(permit), Ok(run)) => LogFollower {
             admission,
             commits: api.hub.store().commits(),
@@ -67,8 +71,7 @@ pub(super) async fn follow_logs(
             waiting: Vec::new(),
             _permit: permit,
         },
-        (Err(error), _) => return refused(error),
-        (_, Err(error)) => return error.into_response(),
+        (Err(error), _) | (_, Err(error)) => return refused(error),
     };
     streamed(stream::unfold(follower, |mut follower| async move {
         let event = follower.next().await?;

@@ -132,6 +132,8 @@ fn forged_ids_and_cursors_are_refused() {
             assert!(!body.contains("entrypoint"), "{body}");
         }
     }
+    // Nor does a run that nobody has keep a stream open.
+    assert_eq!(get(serving.address, "/api/v1/runs/99.1/logs/follow").0, 404);
     for path in [
         "..%2f..%2fexperiment.yaml",
         "%2e%2e/%2e%2e/experiment.yaml",
