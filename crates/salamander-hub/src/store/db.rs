@@ -92,6 +92,13 @@ impl SqlDialect {
                 all.iter_mut().for_each(|word| word.truncate(self.word(word).len()));
                 all.sort_unstable();
                 all.dedup();
+                // A value has at most a megabyte of words: a line of millions of them is found by some.
+                let mut room = 1_usize << 19;
+                all.retain(|word| {
+                    let fits = word.len() <= room;
+                    room -= word.len().min(room);
+                    fits
+                });
                 (sql, all.join(" ").into())
             }
         }

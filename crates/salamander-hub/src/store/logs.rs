@@ -420,4 +420,18 @@ mod tests {
             assert!(store.search_logs(&one).expect("read").is_empty());
         });
     }
+
+    #[test]
+    fn a_line_of_millions_of_words_is_kept_and_so_are_those_after_it() {
+        for_each_store(|store, _| {
+            let run: RunId = RUN.parse().expect("a run");
+            let mut text: String = (0..300_000_u64).map(|n| format!("{:x} ", n * 7919)).collect();
+            text += "\nshort\n";
+            store.write(move |tx| append(tx, run, "master", 0, &text)).expect("written");
+            let page = store.run_logs(run, &LogQuery::default()).expect("read");
+            assert_eq!((page.lines.len(), page.lines[1].text.as_str()), (2, "short"));
+            let short = LogQuery { search: Some("short".into()), ..LogQuery::default() };
+            assert_eq!(store.search_logs(&short).expect("read").len(), 1);
+        });
+    }
 }
