@@ -53,7 +53,7 @@ fn text(value: &Value) -> String {
 
 fn in_folder(run: &RunLayout) -> Told {
     let metrics = fs::read_to_string(run.metrics()).unwrap_or_default();
-    let lines = metrics.lines().map(|line| serde_json::from_str::<Value>(line).expect(line));
+    let lines = metrics.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
     let steps = lines.filter(|line| line["kind"] == "step");
     let losses = steps
         .map(|line| (line["steps"].as_u64().expect("a number"), line["loss"].as_f64()))
