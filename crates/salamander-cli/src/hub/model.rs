@@ -265,8 +265,8 @@ pub(crate) fn find_version(reference: &str, runs: &Path) -> Result<FoundVersion>
     if !folder.is_dir() {
         let (run, folder) = (version.run, folder.display());
         bail!(
-            "model:{reference} is checkpoint {checkpoint} of trial {run}, whose folder is not here ({folder}): name the \
-             hub's folder of runs with --runs, or fetch it: salamander checkpoint download {run} {checkpoint}"
+            "model:{reference} is checkpoint {checkpoint} of trial {run}, whose folder is not here ({folder}): name \
+             the hub's folder of runs with --runs, or fetch it: salamander checkpoint download {run} {checkpoint}"
         );
     }
     Ok(FoundVersion { version: version.version, folder, checkpoint })
