@@ -43,7 +43,7 @@ impl MetricsLog {
         {
             return;
         }
-        // In one piece, so that a process that is killed leaves all or nothing of it. What is torn is a line of its own.
+        // In one piece: a process that is killed leaves all or nothing of it. What is torn is a line of its own.
         let line = format!("{}{value}\n", if self.torn { "\n" } else { "" });
         // A metrics line that cannot be written must not end a training; a full disk ends it with the next checkpoint,
         // where it matters.
