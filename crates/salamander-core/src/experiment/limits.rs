@@ -60,7 +60,7 @@ impl RetentionPolicy {
 /// What a queue is asked for, in the words of Determined's files.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub struct Resources {
+pub struct QueueResources {
     /// Workers of a trial, where `workers` does not say it; two and more train with `strategy: allreduce`, where no
     /// other is named.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -97,7 +97,7 @@ pub struct Resources {
     pub is_single_node: Option<Value>,
 }
 
-impl Resources {
+impl QueueResources {
     /// Whether nothing is said.
     pub fn is_default(&self) -> bool {
         *self == Self::default()

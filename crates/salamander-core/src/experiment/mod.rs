@@ -13,7 +13,7 @@ use std::ops::Deref;
 use std::path::Path;
 
 pub use csv::{CsvHeader, CsvSettings, Separator};
-pub use limits::{Budget, Resources, RetentionPolicy};
+pub use limits::{Budget, QueueResources, RetentionPolicy};
 pub use searcher::{
     HalvingForm, HalvingMode, ReportOrder, SchedulerName, Searcher, SearcherName, TimeMetric,
 };
