@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 use std::process::Stdio;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
@@ -117,6 +117,37 @@ fn a_trial_that_is_killed_ends_and_its_search_goes_on() {
     while !processes_of(&place).is_empty() {
         std::thread::sleep(Duration::from_millis(50));
     }
+}
+
+#[test]
+fn an_experiment_that_is_killed_or_deleted_leaves_no_process() {
+    let place = place();
+    let hub = Hub::start(&place);
+    let processes = || processes_of(&place).len();
+    let until = |what: &str, is_so: &dyn Fn() -> bool| {
+        let since = Instant::now();
+        while !is_so() {
+            assert!(since.elapsed() < Duration::from_secs(120), "{what}: {}", processes());
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    };
+    let alone = processes();
+    let ring = ["--set", "workers=2", "--set", "strategy=allreduce", "--set", LONG];
+    let create = ["experiment", "create", "single.yaml", "--detach"];
+    for id in ["1", "2"] {
+        place.ok(&[&create[..], &ring].concat());
+        until("its supervisor, a master and two workers", &|| processes() >= alone + 4);
+        place.ok(&["experiment", "kill", id]);
+        until("nothing of it is left", &|| processes() == alone);
+        let ended = place.run(&["experiment", "wait", id]);
+        assert_eq!(ended.code(), Some(1));
+        let reason = format!("experiment {id} is canceled");
+        assert!(ended.err().contains(&reason), "{}", ended.err());
+    }
+    let folder = hub.get("/api/v1/experiments/2")["folder"].as_str().expect("a folder").to_string();
+    place.ok(&["experiment", "delete", "2"]);
+    assert!(!place.path().join("runs").join(folder).exists());
+    hub.stop();
 }
 
 #[test]

@@ -16,6 +16,7 @@ mod from_code;
 mod hosts;
 mod hub;
 mod hub_rebuild;
+mod hub_told;
 mod hub_upkeep;
 mod interop;
 mod interrupted;

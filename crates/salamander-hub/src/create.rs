@@ -13,8 +13,8 @@ use serde_json::json;
 
 use crate::Error;
 use crate::hub::{Hub, Speaker};
-use crate::ids::ExperimentId;
-use crate::operation::{NewExperiment, Operation};
+use crate::ids::{ExperimentId, RunId};
+use crate::operation::Operation;
 use crate::store::limits::Allowance;
 
 /// The place in the queue of those who ask for none.
@@ -46,6 +46,48 @@ pub struct CreateRequest {
     pub program: Option<String>,
     /// The program's hash, where whoever asks knows it.
     pub program_hash: Option<String>,
+}
+
+/// What an experiment of the hub is made from.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct NewExperiment {
+    /// Its number.
+    pub experiment: ExperimentId,
+    /// The folder below the runs that it will have.
+    pub folder: String,
+    /// Its name.
+    pub name: String,
+    /// What it is about.
+    pub description: String,
+    /// Labels.
+    pub labels: Vec<String>,
+    /// The experiment file.
+    pub config: String,
+    /// The folder that the file's paths are relative to.
+    pub base: Option<String>,
+    /// Changes to the file: `a.b=v`.
+    pub sets: Vec<String>,
+    /// The program.
+    pub program: String,
+    /// Its hash.
+    pub program_hash: String,
+    /// Its place in the queue.
+    pub priority: i64,
+    /// Slots that it needs at least.
+    pub slots: i64,
+    /// Slots that it can use.
+    pub max_slots: i64,
+    /// Whether it waits to be activated.
+    pub paused: bool,
+    /// The checkpoint that it starts from, by run and name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<(RunId, String)>,
+    /// What it may use.
+    #[serde(default)]
+    pub allowance: Allowance,
+    /// Days that its logs stay after its end, where its file says that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub log_days: Option<i64>,
 }
 
 /// The programs that a hub may start.
@@ -133,7 +175,7 @@ impl Hub {
         let mut sets = request.sets.clone();
         sets.extend(absolute(experiment, request.base.as_deref())?);
         let (slots, max_slots) = slots(&file);
-        let priority = request.priority.or_else(|| of_file(experiment)).unwrap_or(PRIORITY);
+        let priority = request.priority.or(experiment.resources.priority).unwrap_or(PRIORITY);
         if !(1..=99).contains(&priority) {
             return Err(Error::Invalid(format!("priority: {priority} is not between 1 and 99")));
         }
@@ -239,7 +281,9 @@ fn slots(file: &SearchFile) -> (i64, i64) {
     }
     let searcher = &experiment.searcher;
     let trials = searcher.max_concurrent_trials.filter(|most| *most > 0).unwrap_or(CONCURRENT);
-    (each, each * trials.clamp(1, 1024) as i64)
+    let most = each * trials.clamp(1, 1024) as i64;
+    let allowed = experiment.resources.max_slots.map_or(most, i64::from);
+    (each, most.min(allowed).max(each))
 }
 
 /// What a file allows.
@@ -251,7 +295,26 @@ pub(crate) fn allowance(budget: Budget) -> Allowance {
     Allowance { max_ms: budget.hours.map(ms), max_slot_ms: budget.slot_hours.map(ms) }
 }
 
-/// The priority that a file asks for.
-fn of_file(experiment: &Experiment) -> Option<i64> {
-    experiment.resources.as_ref()?.get("priority")?.as_i64()
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn trials_take_their_slots_and_a_search_as_many_as_it_may() {
+        let check = |text: &str, expected: (i64, i64)| {
+            let text = format!("entrypoint: net\n{text}");
+            let file = SearchFile::parse(&text, &[]).expect("a file");
+            assert_eq!(slots(&file), expected, "{text}");
+        };
+        check("", (1, 1));
+        check("strategy: allreduce\nworkers: {min: 2, max: 3}\n", (3, 3));
+        check("resources: {slots_per_trial: 4}\n", (4, 4));
+        let search = "hyperparameters: {learning_rate: {type: double, minval: 0.1, maxval: 1}}\n\
+                      searcher: {name: random, metric: loss, max_trials: 9, max_length: {batches: 3}, \
+                      max_concurrent_trials: 5}\n";
+        check(search, (1, 5));
+        check(&format!("{search}resources: {{slots_per_trial: 2}}\n"), (2, 10));
+        check(&format!("{search}resources: {{slots_per_trial: 2, max_slots: 5}}\n"), (2, 5));
+        check(&format!("{search}resources: {{slots_per_trial: 2, max_slots: 1}}\n"), (2, 2));
+    }
 }

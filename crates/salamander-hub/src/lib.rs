@@ -3,6 +3,24 @@
 //! The folders of runs stay the truth, with a journal of what people said beside them; the store is made from both and
 //! can be made again. The queue starts the same program that a person would, with the same command.
 //!
+//! ```no_run
+//! use salamander_hub::HubClient;
+//! use salamander_hub::store::page::ListQuery;
+//!
+//! # fn main() -> Result<(), salamander_hub::Error> {
+//! let hub = HubClient::new("http://127.0.0.1:7070", None)?;
+//! let best = ListQuery {
+//!     sort: Some("-metric:validation/accuracy".to_string()),
+//!     limit: Some(5),
+//!     ..ListQuery::default()
+//! };
+//! for run in hub.runs(&best)?.items {
+//!     println!("{} is {} after {} steps", run.id, run.state, run.steps);
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! # Layout
 //! - [`Hub`]: the store, the journal, and all that may be said; [`operation`]: what that is
 //! - [`store`]: SQLite, or Postgres; [`ingest`]: fills it from folders

@@ -4,8 +4,10 @@
 use serde::{Deserialize, Serialize};
 
 use crate::Error;
+pub use crate::create::NewExperiment;
 use crate::ids::{ExperimentId, RunId};
 use crate::store::audit::{self, DoneBy};
+use crate::store::checkpoints::{self, Checkpoint};
 use crate::store::db::params;
 use crate::store::limits::{self, Allowance};
 use crate::store::webhooks::{self, Webhook};
@@ -124,11 +126,33 @@ pub enum Operation {
         experiment: ExperimentId,
         /// Those that go, by run and name.
         checkpoints: Vec<(RunId, String)>,
+        /// What was known of them, for a store that is made again when they are gone.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        known: Vec<Checkpoint>,
+    },
+    /// A checkpoint that somebody does not want any more.
+    DeleteCheckpoint {
+        /// The experiment.
+        experiment: ExperimentId,
+        /// The checkpoint.
+        checkpoint: Box<Checkpoint>,
     },
     /// What was decided to go is gone.
     Swept {
         /// The experiment.
         experiment: ExperimentId,
+        /// Which checkpoints, by run and name; none: all that were to go.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        checkpoints: Vec<(RunId, String)>,
+    },
+    /// The process of an experiment has ended without a word, and is started again.
+    Restarted {
+        /// The experiment.
+        experiment: ExperimentId,
+        /// How often that was.
+        restarts: i64,
+        /// Why.
+        reason: Option<String>,
     },
     /// What the processes of an experiment have used in all.
     Used {
@@ -241,48 +265,6 @@ pub enum Operation {
     },
 }
 
-/// What an experiment of the hub is made from.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct NewExperiment {
-    /// Its number.
-    pub experiment: ExperimentId,
-    /// The folder below the runs that it will have.
-    pub folder: String,
-    /// Its name.
-    pub name: String,
-    /// What it is about.
-    pub description: String,
-    /// Labels.
-    pub labels: Vec<String>,
-    /// The experiment file.
-    pub config: String,
-    /// The folder that the file's paths are relative to.
-    pub base: Option<String>,
-    /// Changes to the file: `a.b=v`.
-    pub sets: Vec<String>,
-    /// The program.
-    pub program: String,
-    /// Its hash.
-    pub program_hash: String,
-    /// Its place in the queue.
-    pub priority: i64,
-    /// Slots that it needs at least.
-    pub slots: i64,
-    /// Slots that it can use.
-    pub max_slots: i64,
-    /// Whether it waits to be activated.
-    pub paused: bool,
-    /// The checkpoint that it starts from, by run and name.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub source: Option<(RunId, String)>,
-    /// What it may use.
-    #[serde(default)]
-    pub allowance: Allowance,
-    /// Days that its logs stay after its end, where its file says that.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub log_days: Option<i64>,
-}
-
 impl Operation {
     /// The experiment that it is about.
     fn experiment(&self) -> Option<ExperimentId> {
@@ -296,7 +278,9 @@ impl Operation {
             | Self::Describe { experiment, .. }
             | Self::Ended { experiment, .. }
             | Self::Collect { experiment, .. }
-            | Self::Swept { experiment }
+            | Self::DeleteCheckpoint { experiment, .. }
+            | Self::Swept { experiment, .. }
+            | Self::Restarted { experiment, .. }
             | Self::Used { experiment, .. }
             | Self::Allow { experiment, .. }
             | Self::Exhausted { experiment, .. }
@@ -355,10 +339,22 @@ impl Entry {
                 limits::ended(tx, *experiment, self.time)?;
                 webhooks::ended(tx, *experiment, (state, reason.as_deref()), self.time)?;
             }
-            Operation::Collect { experiment, checkpoints } => {
+            Operation::Collect { experiment, checkpoints, known } => {
                 collected::collect(tx, *experiment, checkpoints)?;
+                known.iter().try_for_each(|one| checkpoints::keep_known(tx, one))?;
             }
-            Operation::Swept { experiment } => collected::swept(tx, *experiment)?,
+            Operation::DeleteCheckpoint { experiment, checkpoint } => {
+                let place = (checkpoint.run, checkpoint.name.clone());
+                collected::discard(tx, *experiment, &[place])?;
+                checkpoints::keep_known(tx, checkpoint)?;
+            }
+            Operation::Swept { experiment, checkpoints } => {
+                collected::swept(tx, *experiment, checkpoints)?;
+            }
+            Operation::Restarted { experiment, restarts, reason } => {
+                let sql = "UPDATE experiments SET state = 'queued', reason = ?2, restarts = ?3 WHERE id = ?1";
+                tx.prepare_cached(sql)?.execute(params![experiment.0, reason, restarts])?;
+            }
             Operation::Used { experiment, ms, slot_ms } => {
                 limits::used(tx, *experiment, *ms, *slot_ms)?;
             }

@@ -1,7 +1,8 @@
 //! The metrics file: one JSON object per line, for plots and programs.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::Write;
+use std::io::{self, Write};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use salamander_core::layout::RunLayout;
@@ -14,22 +15,52 @@ use serde_json::{Value, json};
 use crate::Error;
 use crate::folder_status::note_plan;
 
-/// Appends every step and every validation.
+/// The end of a file in which its last line is looked for.
+const END: u64 = 64 << 10;
+
+/// Appends every step and every validation. The file only grows, since others follow it.
 pub(crate) struct MetricsLog {
     file: File,
+    /// The last line, until something is told: who is killed between writing a line and noting that hears of it again.
+    last: Option<Value>,
+    /// Whether a crash or a full disk has left a part of a line at the end.
+    torn: bool,
 }
 
 impl MetricsLog {
     pub(crate) fn open(path: &Path) -> Result<Self, Error> {
-        let file = OpenOptions::new().create(true).append(true).open(path);
-        Ok(Self { file: file.map_err(Error::io(path))? })
+        let open = || -> io::Result<Self> {
+            let file = OpenOptions::new().create(true).read(true).append(true).open(path)?;
+            let (last, torn) = end_of(&file)?;
+            Ok(Self { file, last, torn })
+        };
+        open().map_err(Error::io(path))
     }
 
     fn write(&mut self, value: &Value) {
-        // A metrics line that cannot be written must not end a training; a full disk ends it with
-        // the next checkpoint, where it matters.
-        let _ = writeln!(self.file, "{value}");
+        if let Some(last) = self.last.take()
+            && ["kind", "steps", "epoch"].iter().all(|field| last[field] == value[field])
+        {
+            return;
+        }
+        // In one piece: a process that is killed leaves all or nothing of it. What is torn is a line of its own.
+        let line = format!("{}{value}\n", if self.torn { "\n" } else { "" });
+        // A metrics line that cannot be written must not end a training; a full disk ends it with the next checkpoint,
+        // where it matters.
+        let written = self.file.write_all(line.as_bytes());
+        self.torn = written.is_err() && end_of(&self.file).is_ok_and(|(_, torn)| torn);
     }
+}
+
+/// The last whole line of a file, and whether there is something behind it.
+fn end_of(file: &File) -> io::Result<(Option<Value>, bool)> {
+    let length = file.metadata()?.len();
+    let from = length.saturating_sub(END);
+    let mut end = vec![0; (length - from) as usize];
+    file.read_exact_at(&mut end, from)?;
+    let whole = end.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+    let line = end[..whole].rsplit(|byte| *byte == b'\n').nth(1);
+    Ok((line.and_then(|line| serde_json::from_slice(line).ok()), whole < end.len()))
 }
 
 /// Keeps how long the run will be, for whoever looks at its folder.
@@ -84,6 +115,36 @@ pub(crate) fn cut_after(path: &Path, steps: StepCount) -> Result<(), Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_line_that_was_torn_spoils_none_and_one_that_is_told_again_is_written_once() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("metrics.jsonl");
+        let line = |steps: u64| json!({"kind": "step", "steps": steps, "epoch": 0, "time": steps});
+        let mut log = MetricsLog::open(&path).expect("new");
+        log.write(&line(1));
+        log.write(&line(2));
+        let mut log = MetricsLog::open(&path).expect("opened");
+        // Told again by others at another time.
+        log.write(&json!({"kind": "step", "steps": 2, "epoch": 0, "time": 7}));
+        log.write(&line(3));
+        log.write(&json!({"kind": "epoch", "steps": 3, "epoch": 0}));
+        let torn = fs::read_to_string(&path).expect("read") + "{\"kind\":\"st";
+        fs::write(&path, &torn).expect("torn");
+        let mut log = MetricsLog::open(&path).expect("opened");
+        log.write(&line(4));
+        log.write(&line(5));
+        let text = fs::read_to_string(&path).expect("read");
+        assert!(text.starts_with(&torn), "it only grows");
+        let steps: Vec<u64> = text
+            .lines()
+            .filter_map(|line| serde_json::from_str::<Value>(line).ok())
+            .map(|line| line["steps"].as_u64().expect("a number"))
+            .collect();
+        assert_eq!(steps, [1, 2, 3, 3, 4, 5]);
+        cut_after(&path, StepCount(4)).expect("cut");
+        assert_eq!(fs::read_to_string(&path).expect("read").lines().count(), 5);
+    }
 
     #[test]
     fn lines_after_the_checkpoint_go() {

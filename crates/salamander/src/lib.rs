@@ -106,6 +106,7 @@
 //! | --- | --- |
 //! | `cli` (default) | [`main`]: the command line, with what a terminal needs |
 //! | `formats` (default) | Parquet, SQLite and pictures as data |
+//! | `hub` (with `cli`) | `salamander::hub`: hubs, and the client of their API |
 //! | `azure`, `gcs` | data and runs in `az://` and `gs://`; `s3://` is always there |
 //! | `brotli` | Parquet files that are compressed by Brotli |
 //! | `models` | texts as inputs by tokenizers, and `salamander::models`: BERT, ResNet, MobileNet, GPT |
@@ -124,6 +125,7 @@
 //! | keep embeddings that no memory holds | [`train::table`] |
 //! | run it from a terminal | [`main`] and [`models!`] |
 //! | run it from code, follow and steer it, use what was trained | [`run`] |
+//! | ask a hub, or have one | `salamander::hub` |
 //! | write the loop by hand, test a model | [`train`] |
 //! | read and write records | [`data`] |
 //! | call Burn | [`burn`], at the very version that all of this is built on |
@@ -142,6 +144,8 @@ extern crate self as salamander;
 pub use burn;
 #[cfg(feature = "flow")]
 pub use salamander_flow::{flow, flows};
+#[cfg(feature = "hub")]
+pub use salamander_hub as hub;
 pub use salamander_kernels::{layers, ops};
 #[cfg(feature = "models")]
 pub use salamander_models as models;

@@ -128,7 +128,7 @@ pub(super) fn show(checkpoints: &[Checkpoint], json: bool) -> Result<()> {
             checkpoint.run.to_string(),
             checkpoint.name.clone(),
             checkpoint.steps.to_string(),
-            number(checkpoint.watched),
+            number(measured(checkpoint)),
             size(checkpoint.bytes),
             checkpoint.state.clone(),
             ago(Some(checkpoint.created)),
@@ -139,6 +139,14 @@ pub(super) fn show(checkpoints: &[Checkpoint], json: bool) -> Result<()> {
         outln!("{line}")?;
     }
     Ok(())
+}
+
+/// The watched metric as it was measured: what a checkpoint keeps is negated where larger is better.
+fn measured(checkpoint: &Checkpoint) -> Option<f64> {
+    let watched = checkpoint.watched?;
+    let values = || checkpoint.validation.as_object().into_iter().flatten();
+    let is_there = |wanted: f64| values().any(|(_, value)| value.as_f64() == Some(wanted));
+    Some(if !is_there(watched) && is_there(-watched) { -watched } else { watched })
 }
 
 /// Fetches a checkpoint, and prints where it is if JSON is wanted.
@@ -163,4 +171,29 @@ pub(super) fn fetch(client: &HubClient, checkpoint: &Checkpoint, out: &Path) -> 
     let bytes = client.download(checkpoint.run, &checkpoint.name, &folder)?;
     errln!("{} ({})", folder.display(), size(bytes as i64));
     Ok(folder)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_accuracy_is_shown_as_it_was_measured() {
+        let of = |watched: Option<f64>| Checkpoint {
+            run: "1.1".parse().expect("a run"),
+            name: "step-00000010".to_string(),
+            steps: 10,
+            epoch: 1,
+            watched,
+            recovery: false,
+            weights_hash: None,
+            bytes: 7,
+            validation: json!({"accuracy": 0.75, "loss": 0.5}),
+            state: "completed".to_string(),
+            created: 0,
+        };
+        let shown =
+            [Some(-0.75), Some(0.5), Some(0.25), None].map(|watched| measured(&of(watched)));
+        assert_eq!(shown, [Some(0.75), Some(0.5), Some(0.25), None]);
+    }
 }

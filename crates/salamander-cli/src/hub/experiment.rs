@@ -7,11 +7,11 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 use salamander_hub::store::experiments::Experiment;
 use salamander_hub::store::page::ListQuery;
-use salamander_hub::{ExperimentId, HubClient};
+use salamander_hub::{Error, ExperimentId, HubClient};
 use serde_json::json;
 
 use super::connect::{Connected, HubCommand};
-use super::follow::{Followed, compared, follow, is_over, outcome, to_json, trials};
+use super::follow::{Followed, compared, follow, is_over, outcome, patiently, to_json, trials};
 use super::table::{ago, number, table};
 use super::{checkpoint, create, gc, model, trial};
 use crate::out::{self, Out};
@@ -147,8 +147,8 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
             let id: ExperimentId = logs.id.parse()?;
             return trial::logs(
                 logs,
-                |query| Ok(client.experiment_logs(id, query)?),
-                || Ok(is_over(&client.experiment(id)?.state)),
+                |query| client.experiment_logs(id, query),
+                || Ok(is_over(&client.experiment(id)?)),
             );
         }
         Command::Pause(one) => act(&connected, one, "pause")?,
@@ -299,7 +299,19 @@ fn told(experiment: &Experiment, json: bool, what: &str) -> Result<()> {
 fn delete(client: &HubClient, one: &One) -> Result<()> {
     client.delete_experiment(one.id)?;
     // It is in the journal: whoever dies now, it goes. Told is what is done.
-    while client.experiment(one.id).is_ok() {
+    let mut hindrance = None;
+    loop {
+        match patiently(|| client.experiment(one.id), || false) {
+            Err(Error::NotFound(_)) => break,
+            Err(error) => return Err(error.into()),
+            Ok(experiment) => {
+                if experiment.state == "deleting" && experiment.reason != hindrance {
+                    let reason = experiment.reason.as_deref().unwrap_or_default();
+                    errln!("it cannot be deleted yet, and is tried again: {reason}");
+                    hindrance = experiment.reason;
+                }
+            }
+        }
         std::thread::sleep(Duration::from_millis(50));
     }
     match one.json {

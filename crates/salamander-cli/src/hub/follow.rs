@@ -1,24 +1,53 @@
 //! An experiment, followed to its end.
 
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 use salamander_hub::store::experiments::Experiment;
 use salamander_hub::store::logs::LogQuery;
 use salamander_hub::store::page::ListQuery;
 use salamander_hub::store::runs::Run;
-use salamander_hub::{ExperimentId, HubClient};
+use salamander_hub::{Error, ExperimentId, HubClient};
 use serde_json::{Value, json};
 
 use crate::out::Out;
 use crate::signals::Signals;
 
 const LOOK: Duration = Duration::from_millis(200);
+/// How long a hub that does not answer is asked again: it may have been started anew.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Whether nothing more happens by itself.
-pub(super) fn is_over(state: &str) -> bool {
-    matches!(state, "completed" | "failed" | "canceled")
+pub(super) fn is_over(experiment: &Experiment) -> bool {
+    match experiment.state.as_str() {
+        "completed" | "failed" | "canceled" => true,
+        // Nobody trains it, and nobody will before somebody resumes it. Before it was looked at it is called so, too.
+        "interrupted" => experiment.started.is_some(),
+        _ => false,
+    }
+}
+
+/// Asks a hub, and one that does not answer again, unless somebody does not want to wait any more.
+pub(super) fn patiently<T>(
+    mut ask: impl FnMut() -> Result<T, Error>,
+    is_tired: impl Fn() -> bool,
+) -> Result<T, Error> {
+    let mut silent: Option<Instant> = None;
+    loop {
+        match ask() {
+            Err(Error::Remote(reason)) if !is_tired() => {
+                if silent.is_none() {
+                    errln!("{reason}; it is asked again");
+                }
+                if silent.get_or_insert_with(Instant::now).elapsed() >= PATIENCE {
+                    return Err(Error::Remote(reason));
+                }
+                std::thread::sleep(LOOK);
+            }
+            other => return other,
+        }
+    }
 }
 
 /// How a following ended.
@@ -38,11 +67,12 @@ pub(super) fn follow(
 ) -> Result<Followed> {
     let mut query = LogQuery { limit: Some(1000), ..LogQuery::default() };
     let mut last = String::new();
+    let is_tired = || signals.asked();
     loop {
         // Its end is looked at before its last lines.
-        let experiment = client.experiment(id)?;
+        let experiment = patiently(|| client.experiment(id), is_tired)?;
         loop {
-            let page = client.experiment_logs(id, &query)?;
+            let page = patiently(|| client.experiment_logs(id, &query), is_tired)?;
             page.lines.iter().for_each(|line| out.line(&line.text));
             query.after = Some(page.after);
             if page.lines.is_empty() {
@@ -54,7 +84,7 @@ pub(super) fn follow(
             out.line(&format!("experiment {id} is {}{reason}", experiment.state));
             last.clone_from(&experiment.state);
         }
-        if is_over(&experiment.state) || experiment.state == "paused" {
+        if is_over(&experiment) || experiment.state == "paused" {
             return Ok(Followed::Over(Box::new(experiment)));
         }
         if signals.asked() {
@@ -120,5 +150,27 @@ pub(super) fn outcome(experiment: &Experiment) -> Result<ExitCode> {
     match experiment.state.as_str() {
         "completed" => Ok(ExitCode::SUCCESS),
         state => bail!("experiment {} is {state}{reason}", experiment.id),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hub_that_is_away_is_asked_again_and_what_it_says_counts() {
+        let away = || Err::<u32, _>(Error::Remote("nobody is there".to_string()));
+        let mut asked = 0;
+        let answer = patiently(
+            || {
+                asked += 1;
+                if asked < 3 { away() } else { Ok(7) }
+            },
+            || false,
+        );
+        assert_eq!((answer.ok(), asked), (Some(7), 3));
+        let gone = patiently(|| Err::<(), _>(Error::NotFound("gone".to_string())), || false);
+        assert!(matches!(gone, Err(Error::NotFound(_))));
+        assert!(matches!(patiently(away, || true), Err(Error::Remote(_))), "Ctrl-C");
     }
 }

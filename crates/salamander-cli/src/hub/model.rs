@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use salamander_core::words::count;
 use salamander_hub::api::Lineage;
 use salamander_hub::store::models::{ModelRow, ModelVersion};
@@ -260,5 +260,12 @@ pub(crate) fn find_version(reference: &str, runs: &Path) -> Result<FoundVersion>
         .folder
         .with_context(|| format!("model:{reference}: the run that trained it is deleted"))?;
     let (folder, checkpoint) = (runs.join(folder), version.checkpoint);
+    if !folder.is_dir() {
+        let (run, folder) = (version.run, folder.display());
+        bail!(
+            "model:{reference} is checkpoint {checkpoint} of trial {run}, whose folder is not here ({folder}): name \
+             the hub's folder of runs with --runs, or fetch it: salamander checkpoint download {run} {checkpoint}"
+        );
+    }
     Ok(FoundVersion { version: version.version, folder, checkpoint })
 }

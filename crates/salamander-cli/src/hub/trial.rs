@@ -5,13 +5,14 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Result;
-use salamander_hub::RunId;
 use salamander_hub::log_line::Level;
 use salamander_hub::store::logs::{LogPage, LogQuery};
+use salamander_hub::{Error, RunId};
 use serde_json::json;
 
 use super::checkpoint;
 use super::connect::HubCommand;
+use super::follow::patiently;
 use super::table::{ago, number};
 
 /// How often new lines are looked for.
@@ -130,7 +131,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         Command::Logs(logs_args) => {
             let id: RunId = logs_args.id.parse()?;
             let is_over = || Ok(!matches!(client.run(id)?.state.as_str(), "running" | "queued"));
-            return logs(logs_args, |query| Ok(client.logs(id, query)?), is_over);
+            return logs(logs_args, |query| client.logs(id, query), is_over);
         }
         Command::Kill { id, json } => {
             client.kill_run(*id)?;
@@ -156,9 +157,11 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
 /// Prints lines, and waits for more if that is asked for.
 pub(super) fn logs(
     args: &LogsArgs,
-    read: impl Fn(&LogQuery) -> Result<LogPage>,
-    is_over: impl Fn() -> Result<bool>,
+    read: impl Fn(&LogQuery) -> Result<LogPage, Error>,
+    is_over: impl Fn() -> Result<bool, Error>,
 ) -> Result<ExitCode> {
+    // A hub that is started anew meanwhile is waited for by whoever waits for lines.
+    let is_tired = || !args.follow;
     let mut query = LogQuery {
         search: args.search.clone(),
         process: args.process.clone(),
@@ -171,9 +174,9 @@ pub(super) fn logs(
     };
     loop {
         // Looked at before the last lines are read.
-        let over = !args.follow || is_over()?;
+        let over = !args.follow || patiently(&is_over, is_tired)?;
         loop {
-            let page = read(&query)?;
+            let page = patiently(|| read(&query), is_tired)?;
             for line in &page.lines {
                 match args.json {
                     true => outln!("{}", json!(line))?,

@@ -72,7 +72,7 @@ mod tests {
         ("tracking", "{histograms: 10}", &["ps"]),
         ("budget", "{hours: 2}", &[]),
         ("retention_policy", "{log_retention_days: 30}", &[]),
-        ("resources", "{slots: 2}", &[]),
+        ("resources", "{slots_per_trial: 2}", &[]),
         ("profiling", "{enabled: true}", &[]),
         ("environment", "{image: x}", &[]),
         ("bind_mounts", "[]", &[]),

@@ -13,7 +13,7 @@ use std::ops::Deref;
 use std::path::Path;
 
 pub use csv::{CsvHeader, CsvSettings, Separator};
-pub use limits::{Budget, RetentionPolicy};
+pub use limits::{Budget, QueueResources, RetentionPolicy};
 pub use searcher::{
     HalvingForm, HalvingMode, ReportOrder, SchedulerName, Searcher, SearcherName, TimeMetric,
 };
@@ -80,6 +80,7 @@ impl Experiment {
         let global_batch = global_batch(&hyperparameters)?;
         let mut settings: Settings =
             yaml::from_node(&root).map_err(|error| own_names(error, &root))?;
+        take_slots(&mut settings, &root);
         validate(&settings, &root)?;
         if settings.strategy == Strategy::Ps && settings.ps.mode == PsMode::Sync {
             settings.strategy = Strategy::Hybrid;
@@ -146,6 +147,17 @@ impl Experiment {
             root.insert("hyperparameters".to_string(), shown.clone().into());
         }
         yaml::to_yaml(&root)
+    }
+}
+
+/// Determined's slots of a trial are our workers, unless the file has a number of them.
+fn take_slots(settings: &mut Settings, root: &Node) {
+    let slots = settings.resources.slots_per_trial.filter(|slots| *slots > 0);
+    if let Some(max) = slots.filter(|_| root.get("workers").is_none()) {
+        settings.workers = Workers { min: 1, max };
+        if max > 1 && root.get("strategy").is_none() {
+            settings.strategy = Strategy::Allreduce;
+        }
     }
 }
 
@@ -223,6 +235,7 @@ fn mistake(settings: &Settings) -> Option<(&'static str, String)> {
         .or_else(|| settings.tracking.mistake())
         .or_else(|| settings.budget.mistake())
         .or_else(|| settings.retention_policy.mistake())
+        .or_else(|| settings.resources.mistake())
 }
 
 /// What is wrong with the type to compute in.

@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::csv::CsvSettings;
-use super::limits::{Budget, RetentionPolicy};
+use super::limits::{Budget, QueueResources, RetentionPolicy};
 use super::searcher::Searcher;
 use super::shapes::{Paths, Workers};
 use super::strategy::{Ps, Strategy};
@@ -100,9 +100,9 @@ pub struct Settings {
     /// How long a hub keeps its logs.
     #[serde(skip_serializing_if = "RetentionPolicy::is_default")]
     pub retention_policy: RetentionPolicy,
-    /// What a cluster is asked for.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub resources: Option<serde_json::Value>,
+    /// What a queue is asked for.
+    #[serde(skip_serializing_if = "QueueResources::is_default")]
+    pub resources: QueueResources,
     /// Accepted from Determined's files, without effect here.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub profiling: Option<serde_json::Value>,

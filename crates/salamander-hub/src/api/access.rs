@@ -19,6 +19,8 @@ use crate::store::users::{User, UserRole};
 
 /// How long a token's secret is believed without being looked at again; argon2 is slow on purpose.
 const BELIEVED: Duration = Duration::from_secs(30);
+/// How long somebody who was let in stays in without being looked at again.
+const LOOKED: Duration = Duration::from_secs(1);
 /// Tokens that are remembered.
 const REMEMBERED: usize = 1024;
 
@@ -44,6 +46,29 @@ pub struct Guard {
 /// Where a request comes from; behind a proxy, as that says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PeerAddress(pub IpAddr);
+
+/// By what somebody was let in: what goes on after the answer has begun asks whether that is still good.
+#[derive(Clone)]
+pub(super) struct Admission {
+    guard: Arc<Guard>,
+    /// None: no token is asked for.
+    token: Option<String>,
+    looked: Instant,
+}
+
+impl Admission {
+    /// Whether it is; looked at once in a while. A store that is away shuts nobody out.
+    pub(super) async fn is_good(&mut self) -> bool {
+        let Some(token) = self.token.clone() else { return true };
+        if self.looked.elapsed() < LOOKED {
+            return true;
+        }
+        self.looked = Instant::now();
+        let guard = Arc::clone(&self.guard);
+        let asked = tokio::task::spawn_blocking(move || guard.store.token_user(&token, now()));
+        !matches!(asked.await, Ok(Ok(None)))
+    }
+}
 
 /// A token that was looked at.
 struct Believed {
@@ -108,10 +133,14 @@ pub(super) async fn check(
     mut request: Request,
     next: Next,
 ) -> Response {
+    let presented = match guard.access {
+        Access::Open => None,
+        Access::Tokens => token(request.headers()),
+    };
     let user = match guard.access {
         Access::Open => same_machine(request.headers())
             .map(|()| User { name: String::new(), role: UserRole::Admin }),
-        Access::Tokens => match token(request.headers()) {
+        Access::Tokens => match presented.clone() {
             Some(token) => {
                 let guard = Arc::clone(&guard);
                 let from = request.extensions().get::<PeerAddress>();
@@ -132,7 +161,9 @@ pub(super) async fn check(
             Error::Forbidden(reason).into_response()
         }
         Ok(user) => {
+            let admission = Admission { guard, token: presented, looked: Instant::now() };
             request.extensions_mut().insert(user);
+            request.extensions_mut().insert(admission);
             next.run(request).await
         }
         Err(error) => error.into_response(),

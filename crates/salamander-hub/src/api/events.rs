@@ -4,6 +4,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::Extension;
 use axum::extract::{Path, State};
 use axum::http::header;
 use axum::response::sse::{Event, KeepAlive, Sse};
@@ -15,6 +16,7 @@ use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
 
 use super::Api;
+use super::access::Admission;
 use super::reply::{Params, ask};
 use crate::Error;
 use crate::ids::RunId;
@@ -24,21 +26,26 @@ use crate::store::{Commit, Touched};
 /// How often an idle stream says that it is alive.
 const ALIVE: Duration = Duration::from_secs(15);
 
-/// Every change: an event `change` with its number and what to look at again; `reset` when some were missed.
-pub(super) async fn follow(State(api): State<Api>) -> Response {
+/// Every change: an event `change` with its number and what to look at again; `reset` when some were missed. The stream
+/// ends when whoever asked would not be let in any more.
+pub(super) async fn follow(
+    State(api): State<Api>,
+    Extension(admission): Extension<Admission>,
+) -> Response {
     let permit = match permit(&api) {
         Ok(permit) => permit,
         Err(error) => return refused(error),
     };
     let commits = api.hub.store().commits();
     let first = change(api.hub.store().change(), None);
-    let later = stream::unfold((commits, permit), |(mut commits, permit)| async move {
+    let state = (commits, admission, permit);
+    let later = stream::unfold(state, |(mut commits, mut admission, permit)| async move {
         let event = match commits.recv().await {
             Ok(commit) => change(commit.change, Some(&commit)),
             Err(RecvError::Lagged(_)) => Event::default().event("reset").data("{}"),
             Err(RecvError::Closed) => return None,
         };
-        Some((event, (commits, permit)))
+        admission.is_good().await.then_some((event, (commits, admission, permit)))
     });
     streamed(stream::once(async move { first }).chain(later))
 }
@@ -46,11 +53,17 @@ pub(super) async fn follow(State(api): State<Api>) -> Response {
 /// Lines of a run's logs as they come; each event has an id, with which a broken stream is gone on with.
 pub(super) async fn follow_logs(
     State(api): State<Api>,
+    Extension(admission): Extension<Admission>,
     Path(id): Path<String>,
     Params(query): Params<LogQuery>,
 ) -> Response {
-    let permit = match (permit(&api), id.parse::<RunId>()) {
+    let known = match id.parse::<RunId>() {
+        Ok(run) => ask(&api, move |store| store.run_folder(run).map(|_| run)).await,
+        Err(error) => Err(error),
+    };
+    let follower = match (permit(&api), known) {
         (Ok(permit), Ok(run)) => LogFollower {
+            admission,
             commits: api.hub.store().commits(),
             run,
             query,
@@ -58,16 +71,16 @@ pub(super) async fn follow_logs(
             waiting: Vec::new(),
             _permit: permit,
         },
-        (Err(error), _) => return refused(error),
-        (_, Err(error)) => return error.into_response(),
+        (Err(error), _) | (_, Err(error)) => return refused(error),
     };
-    streamed(stream::unfold(permit, |mut follower| async move {
+    streamed(stream::unfold(follower, |mut follower| async move {
         let event = follower.next().await?;
         Some((event, follower))
     }))
 }
 
 struct LogFollower {
+    admission: Admission,
     commits: Receiver<Commit>,
     run: RunId,
     query: LogQuery,
@@ -85,6 +98,9 @@ impl LogFollower {
             }
             let (run, query) = (self.run, self.query.clone());
             let page = ask(&self.api, move |store| store.run_logs(run, &query)).await.ok()?;
+            if !self.admission.is_good().await {
+                return None;
+            }
             self.query.after = Some(page.after.clone());
             if page.lines.is_empty() {
                 self.wait().await?;

@@ -14,8 +14,9 @@ use serde_json::{Value, json};
 
 use super::Api;
 use crate::Error;
-use crate::hub::Hub;
+use crate::hub::{Hub, Speaker};
 use crate::ids::RunId;
+use crate::operation::Operation;
 use crate::store::users::User;
 
 /// Bytes of a piece of a file that is sent.
@@ -63,28 +64,32 @@ impl Hub {
         Ok(names.into_iter().filter(is_safe).map(file).collect())
     }
 
-    /// Deletes a checkpoint that nobody needs.
-    fn delete_checkpoint(&self, run: RunId, name: &str) -> Result<(), Error> {
-        let folder = self.checkpoint_folder(run, name)?;
-        if self.store().is_registered(run, name)? {
-            let reason = format!("checkpoint {name} of run {run} is a version of a model");
-            return Err(Error::Conflict(reason));
-        }
-        if self.store().needed_sources()?.contains(&(run, name.to_string())) {
-            let reason = format!(
-                "checkpoint {name} of run {run} is what an experiment starts from that is not completed"
-            );
-            return Err(Error::Conflict(reason));
-        }
-        let state = self.store().run(run)?.state;
-        if matches!(state.as_str(), "running" | "queued") {
-            let reason = format!("run {run} is {state}, and may go on from any of its checkpoints");
-            return Err(Error::Conflict(reason));
-        }
-        // Its name goes first: half of a checkpoint is none. What is left is removed with leftovers of killed writers.
-        let beside = folder.with_file_name(format!(".{name}.tmp"));
-        std::fs::rename(&folder, &beside).map_err(Error::io(&folder))?;
-        std::fs::remove_dir_all(&beside).map_err(Error::io(&beside))
+    /// Deletes a checkpoint that nobody needs. It is decided while nobody else says anything, so that nobody registers
+    /// it or starts from it meanwhile, and done afterwards: by the next hub, if this one is killed.
+    fn delete_checkpoint(&self, by: &Speaker, run: RunId, name: &str) -> Result<(), Error> {
+        self.say_after(by, |store| {
+            self.checkpoint_folder(run, name)?;
+            if store.is_registered(run, name)? {
+                let reason = format!("checkpoint {name} of run {run} is a version of a model");
+                return Err(Error::Conflict(reason));
+            }
+            if store.needed_sources()?.contains(&(run, name.to_string())) {
+                let reason = format!(
+                    "checkpoint {name} of run {run} is what an experiment starts from that is not completed"
+                );
+                return Err(Error::Conflict(reason));
+            }
+            let state = store.run(run)?.state;
+            if matches!(state.as_str(), "running" | "queued") {
+                let reason =
+                    format!("run {run} is {state}, and may go on from any of its checkpoints");
+                return Err(Error::Conflict(reason));
+            }
+            let checkpoint = Box::new(store.checkpoint(run, name)?);
+            let experiment = run.experiment();
+            Ok(vec![Operation::DeleteCheckpoint { experiment, checkpoint }])
+        })?;
+        self.sweep()
     }
 }
 
@@ -148,10 +153,8 @@ pub(super) async fn delete(
     let hub = api.hub.clone();
     let done = tokio::task::spawn_blocking(move || {
         let run: RunId = run.parse()?;
-        hub.delete_checkpoint(run, &name)?;
-        tracing::info!(user = user.name, %run, checkpoint = name, "deleted");
-        let done = json!({"do": "delete_checkpoint", "run": run, "checkpoint": name});
-        hub.note_done(&user.name, &done);
+        tracing::info!(user = user.name, %run, checkpoint = name, "is deleted");
+        hub.delete_checkpoint(&Speaker(user.name), run, &name)?;
         Ok(json!({"run": run, "checkpoint": name, "state": "deleted"}))
     });
     match done.await.unwrap_or(Err(Error::Closed)) {

@@ -1,5 +1,7 @@
 //! What requests and answers have in common: parameters, errors as JSON, and answers that have not changed.
 
+use std::time::Duration;
+
 use axum::extract::rejection::BytesRejection;
 use axum::extract::{FromRequest, FromRequestParts, Query, Request};
 use axum::http::request::Parts;
@@ -13,6 +15,9 @@ use serde_json::json;
 use super::Api;
 use crate::Error;
 use crate::store::Store;
+
+/// How long a body of JSON may take: who only holds a connection open takes a place that others wait for.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 impl IntoResponse for Error {
     fn into_response(self) -> Response {
@@ -55,7 +60,11 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Body<T> {
             let reason = "send JSON, with `Content-Type: application/json`".to_string();
             return Err(Error::Invalid(reason).into_response());
         }
-        let bytes = Bytes::from_request(request, state).await;
+        let bytes = tokio::time::timeout(PATIENCE, Bytes::from_request(request, state)).await;
+        let Ok(bytes) = bytes else {
+            let reason = "the body takes too long to come".to_string();
+            return Err(Error::Invalid(reason).into_response());
+        };
         let bytes = bytes.map_err(|error: BytesRejection| error.into_response())?;
         let bytes = if bytes.is_empty() { Bytes::from_static(b"{}") } else { bytes };
         let wrong = |error| Error::Invalid(format!("the body makes no sense: {error}"));

@@ -9,7 +9,7 @@
 
 mod policy;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -100,8 +100,9 @@ impl Hub {
                 .iter()
                 .map(|one| Removed { run: one.run, checkpoint: one.name.clone(), bytes: one.bytes })
                 .collect();
-            let places: Vec<Place> =
+            let checkpoints: Vec<Place> =
                 removed.iter().map(|one| (one.run, one.checkpoint.clone())).collect();
+            let known = superfluous.iter().map(|one| (*one).clone()).collect();
             collection = Some(Collection {
                 experiment: id,
                 dry_run: request.dry_run,
@@ -111,9 +112,9 @@ impl Hub {
             });
             // That nothing goes is a decision as well, where one is due.
             let is_due = || Ok::<_, Error>(store.uncollected()?.iter().any(|(due, _)| *due == id));
-            match request.dry_run || (places.is_empty() && !is_due()?) {
+            match request.dry_run || (checkpoints.is_empty() && !is_due()?) {
                 true => Ok(Vec::new()),
-                false => Ok(vec![Operation::Collect { experiment: id, checkpoints: places }]),
+                false => Ok(vec![Operation::Collect { experiment: id, checkpoints, known }]),
             }
         })?;
         if !request.dry_run {
@@ -124,20 +125,20 @@ impl Hub {
 
     /// Removes what it was decided to remove; what a kill left over is taken up again.
     pub(crate) fn sweep(&self) -> Result<(), Error> {
-        let garbage = self.store().garbage()?;
-        let experiments: BTreeSet<ExperimentId> = garbage.iter().map(|(id, _)| *id).collect();
-        for (_, (run, name)) in &garbage {
-            match self.store().run_folder(*run) {
+        let mut swept: BTreeMap<ExperimentId, Vec<Place>> = BTreeMap::new();
+        for (experiment, (run, name)) in self.store().garbage()? {
+            match self.store().run_folder(run) {
                 Ok(folder) => {
-                    remove(&RunLayout::new(self.runs().join(folder)).checkpoints(), name)?;
+                    remove(&RunLayout::new(self.runs().join(folder)).checkpoints(), &name)?;
                 }
                 // The run is gone, and its checkpoints with it.
                 Err(Error::NotFound(_)) => {}
                 Err(error) => return Err(error),
             }
+            swept.entry(experiment).or_default().push((run, name));
         }
-        for experiment in experiments {
-            self.say(&Speaker::default(), Operation::Swept { experiment })?;
+        for (experiment, checkpoints) in swept {
+            self.say(&Speaker::default(), Operation::Swept { experiment, checkpoints })?;
         }
         Ok(())
     }
@@ -163,9 +164,9 @@ impl Hub {
         &self,
         id: ExperimentId,
         state: &str,
-    ) -> Result<std::collections::BTreeMap<RunId, TrialStanding>, Error> {
+    ) -> Result<BTreeMap<RunId, TrialStanding>, Error> {
         let is_over = matches!(state, "completed" | "failed" | "canceled" | "interrupted");
-        let mut standings = std::collections::BTreeMap::new();
+        let mut standings = BTreeMap::new();
         let mut query = ListQuery {
             experiment: Some(id.0),
             archived: Some(true),

@@ -405,7 +405,7 @@ impl WatchedRun {
         };
         let parsed = lines::parse(&portion.bytes);
         let lines = portion.from.lines + parsed.lines;
-        let cursor = Cursor { inode: portion.inode, offset: portion.offset, lines };
+        let cursor = Cursor { mark: portion.mark, offset: portion.offset, lines };
         hub.store().write(move |tx| {
             if portion.again {
                 points::forget(tx, id)?;
@@ -434,7 +434,7 @@ impl WatchedRun {
         while let Some(portion) = self.cursor(hub, id, &name)?.read(path)? {
             let text = String::from_utf8_lossy(&portion.bytes).into_owned();
             let lines = portion.from.lines + text.lines().count() as i64;
-            let cursor = Cursor { inode: portion.inode, offset: portion.offset, lines };
+            let cursor = Cursor { mark: portion.mark, offset: portion.offset, lines };
             let (process, kept, more) = (process.to_string(), name.clone(), portion.more);
             let write = move |tx: &Tx<'_>| {
                 if portion.again {

@@ -14,7 +14,7 @@ use crate::store::runs::{self, MetricsProgress, RunFacts};
 use crate::{Error, ExperimentId, RunId};
 
 /// What our lists call an experiment of clients.
-pub(super) const KIND: &str = "mlflow";
+pub(super) const KIND: &str = experiments::OF_CLIENTS;
 
 impl Mlflow {
     /// Shows what is not shown yet: all of it in a store that is new, and what a killed hub had not come to.

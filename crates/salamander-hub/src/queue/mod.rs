@@ -316,6 +316,12 @@ impl Queue {
                 .hub
                 .say(&Speaker::default(), Operation::Ended { experiment, state, reason });
         }
-        self.hub.store().set_state(job.id, state, reason, faults)
+        match faults {
+            Some(restarts) => {
+                let restarted = Operation::Restarted { experiment: job.id, restarts, reason };
+                self.hub.say(&Speaker::default(), restarted)
+            }
+            None => self.hub.store().set_state(job.id, state, reason),
+        }
     }
 }

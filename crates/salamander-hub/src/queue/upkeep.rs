@@ -54,8 +54,8 @@ impl Queue {
                 tracing::warn!(%error, %experiment, "nothing of its checkpoints is removed");
             }
             if !matches!(decided, Some(Ok(_))) {
-                let checkpoints = Vec::new();
-                self.hub.say(&nobody, Operation::Collect { experiment, checkpoints })?;
+                let (checkpoints, known) = (Vec::new(), Vec::new());
+                self.hub.say(&nobody, Operation::Collect { experiment, checkpoints, known })?;
             }
         }
         if let Err(error) = self.hub.sweep() {

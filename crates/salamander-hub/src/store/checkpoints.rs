@@ -95,37 +95,89 @@ pub(crate) fn get(db: &Db, run: RunId, name: &str) -> Result<Checkpoint, Error> 
     found.ok_or_else(|| Error::NotFound(format!("run {run} has no checkpoint {name:?}")))
 }
 
-/// Keeps which checkpoints a run has now; those that were there before are deleted ones.
+/// Keeps which checkpoints a run has now; those that were there before are deleted ones. One that was written again may
+/// say more than before, such as what was measured there.
 pub(crate) fn set(tx: &Tx<'_>, run: RunId, there: &[Checkpoint]) -> Result<(), Error> {
-    let known = "SELECT name FROM checkpoints WHERE run = ?1 AND state = 'completed'";
-    let known: Vec<String> = tx
-        .prepare_cached(known)?
-        .query_map([run.number()], |row| row.get(0))?
-        .collect::<Result<_, _>>()?;
-    for gone in known.iter().filter(|name| !there.iter().any(|now| now.name == **name)) {
+    let known = format!("SELECT {COLUMNS} FROM checkpoints WHERE run = ?1 AND state = 'completed'");
+    let known = rows(tx, &known, &[run.number()])?;
+    for gone in known.iter().filter(|old| !there.iter().any(|now| now.name == old.name)) {
         let sql = "UPDATE checkpoints SET state = 'deleted' WHERE run = ?1 AND name = ?2";
-        tx.prepare_cached(sql)?.execute(params![run.number(), gone])?;
+        tx.prepare_cached(sql)?.execute(params![run.number(), gone.name])?;
     }
-    for new in there.iter().filter(|now| !known.contains(&now.name)) {
-        let sql = format!(
-            "INSERT INTO checkpoints ({COLUMNS}) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11) \
-             ON CONFLICT (run, name) DO UPDATE SET steps = ?3, epoch = ?4, watched = ?5, recovery = ?6, \
-             weights_hash = ?7, bytes = ?8, validation = ?9, state = ?10, created = ?11"
-        );
-        tx.prepare_cached(&sql)?.execute(params![
-            run.number(),
-            new.name,
-            new.steps,
-            new.epoch,
-            new.watched,
-            new.recovery,
-            new.weights_hash,
-            new.bytes,
-            new.validation.to_string(),
-            new.state,
-            new.created,
-        ])?;
+    let again = "DO UPDATE SET steps = ?3, epoch = ?4, watched = ?5, recovery = ?6, weights_hash = ?7, \
+                 bytes = ?8, validation = ?9, state = ?10, created = ?11";
+    for new in there.iter().filter(|now| !known.contains(now)) {
+        insert(tx, new, again)?;
     }
     tx.touch(Touched::Run(run.number()));
     Ok(())
+}
+
+/// Keeps that there was a checkpoint, where that is not known.
+pub(crate) fn keep_known(tx: &Tx<'_>, checkpoint: &Checkpoint) -> Result<(), Error> {
+    insert(tx, checkpoint, "DO NOTHING")
+}
+
+fn insert(tx: &Tx<'_>, new: &Checkpoint, again: &str) -> Result<(), Error> {
+    let sql = format!(
+        "INSERT INTO checkpoints ({COLUMNS}) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11) \
+         ON CONFLICT (run, name) {again}"
+    );
+    tx.prepare_cached(&sql)?.execute(params![
+        new.run.number(),
+        new.name,
+        new.steps,
+        new.epoch,
+        new.watched,
+        new.recovery,
+        new.weights_hash,
+        new.bytes,
+        new.validation.to_string(),
+        new.state,
+        new.created,
+    ])?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::super::testing::for_each_store;
+    use super::*;
+
+    #[test]
+    fn a_checkpoint_that_is_written_again_has_what_it_says_then() {
+        for_each_store(|store, _| {
+            let run = RunId::new(1, 1).expect("small");
+            let first = Checkpoint {
+                run,
+                name: "step-00000010".to_string(),
+                steps: 10,
+                epoch: 1,
+                watched: None,
+                recovery: true,
+                weights_hash: Some("x".to_string()),
+                bytes: 7,
+                validation: Json::Null,
+                state: "completed".to_string(),
+                created: 5,
+            };
+            let measured = Checkpoint {
+                watched: Some(-0.75),
+                recovery: false,
+                validation: json!({"accuracy": 0.75}),
+                ..first.clone()
+            };
+            let keep = |there: Vec<Checkpoint>| {
+                store.write(move |tx| set(tx, run, &there)).expect("written");
+                store.checkpoints(run).expect("read")
+            };
+            assert_eq!(keep(vec![first.clone()]), [first]);
+            assert_eq!(keep(vec![measured.clone()]), [measured.clone()]);
+            let gone = Checkpoint { state: "deleted".to_string(), ..measured.clone() };
+            assert_eq!(keep(Vec::new()), [gone]);
+            assert_eq!(keep(vec![measured.clone()]), [measured]);
+        });
+    }
 }

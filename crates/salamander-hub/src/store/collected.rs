@@ -109,6 +109,11 @@ pub(crate) fn ended(tx: &Tx<'_>, id: ExperimentId) -> Result<(), Error> {
 /// Keeps what was decided; it is carried out afterwards, as often as it takes.
 pub(crate) fn collect(tx: &Tx<'_>, id: ExperimentId, places: &[Place]) -> Result<(), Error> {
     tx.prepare_cached("DELETE FROM uncollected WHERE experiment = ?1")?.execute([id.0])?;
+    discard(tx, id, places)
+}
+
+/// Keeps that these are to go, whatever is decided of others.
+pub(crate) fn discard(tx: &Tx<'_>, id: ExperimentId, places: &[Place]) -> Result<(), Error> {
     for (run, name) in places {
         let sql = "INSERT INTO garbage (experiment, run, checkpoint) VALUES (?1, ?2, ?3) \
                    ON CONFLICT DO NOTHING";
@@ -117,19 +122,24 @@ pub(crate) fn collect(tx: &Tx<'_>, id: ExperimentId, places: &[Place]) -> Result
     Ok(())
 }
 
-/// What was decided for an experiment is carried out.
-pub(crate) fn swept(tx: &Tx<'_>, id: ExperimentId) -> Result<(), Error> {
+/// What was decided for an experiment is carried out: for these, or, where none is named, for all. Those that somebody
+/// has decided on meanwhile still have their folders.
+pub(crate) fn swept(tx: &Tx<'_>, id: ExperimentId, places: &[Place]) -> Result<(), Error> {
     let sql = "SELECT run, checkpoint FROM garbage WHERE experiment = ?1";
     let rows = tx
         .prepare_cached(sql)?
         .query_map([id.0], |row| Ok((row.get(0)?, row.get(1)?)))?
         .collect::<Result<Vec<(i64, String)>, _>>()?;
-    for (run, name) in rows {
+    let is_gone = |run: i64, name: &str| {
+        places.is_empty() || places.iter().any(|one| one.0.number() == run && one.1 == name)
+    };
+    for (run, name) in rows.into_iter().filter(|(run, name)| is_gone(*run, name)) {
         let sql = "UPDATE checkpoints SET state = 'deleted' WHERE run = ?1 AND name = ?2";
+        tx.prepare_cached(sql)?.execute(params![run, name])?;
+        let sql = "DELETE FROM garbage WHERE run = ?1 AND checkpoint = ?2";
         tx.prepare_cached(sql)?.execute(params![run, name])?;
         tx.touch(Touched::Run(run));
     }
-    tx.prepare_cached("DELETE FROM garbage WHERE experiment = ?1")?.execute([id.0])?;
     Ok(())
 }
 

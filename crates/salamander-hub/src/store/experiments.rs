@@ -107,6 +107,9 @@ pub(crate) struct Facts {
     pub(crate) trials: i64,
 }
 
+/// The kind of experiments that MLflow's clients have made.
+pub(crate) const OF_CLIENTS: &str = "mlflow";
+
 const COLUMNS: &str = "id, name, folder, origin, owner, description, state, reason, kind, model, priority, slots, \
     max_slots, archived, created, started, ended, metric, smaller_is_better, best, best_trial, progress, trials, \
     restarts, program, program_hash, change, \
@@ -153,6 +156,7 @@ fn read(row: &DbRow<'_>) -> Result<Experiment, DbError> {
 impl Store {
     /// A page of experiments, the newest first unless told otherwise.
     pub fn experiments(&self, query: &ListQuery) -> Result<Page<Experiment>, Error> {
+        query.check()?;
         let (name, descending) = Sort::direction(query.sort.as_deref(), "-id");
         let key = match name {
             "id" | "name" | "state" | "priority" | "created" | "started" | "ended" | "best"
@@ -246,12 +250,10 @@ impl Store {
         id: ExperimentId,
         state: &'static str,
         reason: Option<String>,
-        restarts: Option<i64>,
     ) -> Result<(), Error> {
         self.write(move |tx| {
-            let sql = "UPDATE experiments SET state = ?2, reason = ?3, restarts = coalesce(?4, restarts), \
-                       change = ?5 WHERE id = ?1";
-            let values = params![id.0, state, reason, restarts, tx.change];
+            let sql = "UPDATE experiments SET state = ?2, reason = ?3, change = ?4 WHERE id = ?1";
+            let values = params![id.0, state, reason, tx.change];
             tx.prepare_cached(sql)?.execute(values)?;
             tx.touch(Touched::Experiment(id.0));
             Ok(())
@@ -273,9 +275,10 @@ fn no_experiment(id: ExperimentId) -> Error {
     Error::NotFound(format!("there is no experiment {id}"))
 }
 
-/// Keeps what a folder says. The state follows from it alone where somebody else started it.
+/// Keeps what a folder says. The state follows from it alone where somebody else started it, and so does the name.
 pub(crate) fn set_facts(tx: &Tx<'_>, id: ExperimentId, facts: &Facts) -> Result<(), Error> {
-    let sql = "UPDATE experiments SET name = coalesce(?2, name), fact = ?3, fact_reason = ?4, kind = ?5, \
+    let sql = "UPDATE experiments SET fact = ?3, fact_reason = ?4, kind = ?5, \
+        name = CASE origin WHEN 'hub' THEN name ELSE coalesce(?2, name) END, \
         model = coalesce(?6, model), config = CASE origin WHEN 'hub' THEN config ELSE coalesce(?7, config) END, \
         started = ?8, ended = ?9, metric = ?10, smaller_is_better = ?11, best = ?12, best_trial = ?13, \
         progress = ?14, trials = ?15, change = ?16, \

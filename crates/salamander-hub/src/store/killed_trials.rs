@@ -1,8 +1,8 @@
 //! Trials that somebody has ended, and folders that went away under their runs.
 
-use super::db::params;
+use super::db::{DbRow, params};
 use super::writer::Touched;
-use super::{Store, Tx};
+use super::{Store, Tx, experiments};
 use crate::Error;
 use crate::ids::{ExperimentId, RunId};
 
@@ -25,13 +25,15 @@ impl Store {
         })
     }
 
-    /// Experiments that somebody else started and that train, as far as is known, by their folders.
+    /// Experiments that somebody else started and that train, as far as is known, by their folders. Those of MLflow's
+    /// clients have none.
     pub(crate) fn training_elsewhere(&self) -> Result<Vec<(ExperimentId, String)>, Error> {
         self.read(|db| {
-            let sql =
-                "SELECT id, folder FROM experiments WHERE state = 'running' AND origin = 'folder'";
+            let sql = "SELECT id, folder FROM experiments WHERE state = 'running' AND origin = 'folder' \
+                       AND kind <> ?1";
             let mut query = db.prepare_cached(sql)?;
-            let rows = query.query_map((), |row| Ok((ExperimentId(row.get(0)?), row.get(1)?)))?;
+            let row = |row: &DbRow<'_>| Ok((ExperimentId(row.get(0)?), row.get(1)?));
+            let rows = query.query_map([experiments::OF_CLIENTS], row)?;
             Ok(rows.collect::<Result<_, _>>()?)
         })
     }

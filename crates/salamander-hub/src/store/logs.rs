@@ -254,14 +254,17 @@ pub(super) fn words(search: &str) -> Vec<String> {
     words.map(str::to_lowercase).collect()
 }
 
-/// The lines of a block that are wanted.
+/// The lines of a block that are wanted. One without a time goes with the line before.
 fn lines(block: &LogBlock, query: &LogQuery, words: &[String]) -> Vec<LogLine> {
     let run = RunId::from_number(block.run);
+    let is_timed = query.since.is_some() || query.until.is_some();
+    let mut at = if is_timed { block.text.lines().find_map(time) } else { None };
     let wanted = |(number, text): (i64, &str)| {
         let (level, time) = (level(text), time(text));
+        at = time.or(at);
         let grave = query.level.is_none_or(|least| level.is_some_and(|level| level >= least));
-        let after = query.since.is_none_or(|since| time.is_none_or(|time| time >= since));
-        let before = query.until.is_none_or(|until| time.is_none_or(|time| time <= until));
+        let after = query.since.is_none_or(|since| at.is_none_or(|at| at >= since));
+        let before = query.until.is_none_or(|until| at.is_none_or(|at| at <= until));
         let lower = if words.is_empty() { String::new() } else { text.to_lowercase() };
         let has_all = words.iter().all(|word| lower.contains(word.as_str()));
         (grave && after && before && has_all).then(|| {
@@ -389,6 +392,12 @@ mod tests {
             store.write(move |tx| append(tx, run, "worker-0", 2, "third\n")).expect("written");
             let more = query(LogQuery { after: Some(all.after), ..LogQuery::default() });
             assert_eq!((texts(&more.lines), more.lines[0].line), (vec!["third"], 2));
+            let later = LogQuery {
+                since: time("2026-11-18T06:57:36Z "),
+                process: Some("worker-0".into()),
+                ..LogQuery::default()
+            };
+            assert!(query(later).lines.is_empty(), "it goes with the line before");
             let tail = query(LogQuery { tail: Some(true), limit: Some(1), ..LogQuery::default() });
             assert_eq!(texts(&tail.lines), ["third"]);
             let mut after = None;
@@ -418,6 +427,20 @@ mod tests {
             assert_eq!(texts(&found), ["line 4321 of a lóng log"]);
             store.write(move |tx| forget(tx, run, None)).expect("forgotten");
             assert!(store.search_logs(&one).expect("read").is_empty());
+        });
+    }
+
+    #[test]
+    fn a_line_of_millions_of_words_is_kept_and_so_are_those_after_it() {
+        for_each_store(|store, _| {
+            let run: RunId = RUN.parse().expect("a run");
+            let mut text: String = (0..300_000_u64).map(|n| format!("{:x} ", n * 7919)).collect();
+            text += "\nshort\n";
+            store.write(move |tx| append(tx, run, "master", 0, &text)).expect("written");
+            let page = store.run_logs(run, &LogQuery::default()).expect("read");
+            assert_eq!((page.lines.len(), page.lines[1].text.as_str()), (2, "short"));
+            let short = LogQuery { search: Some("short".into()), ..LogQuery::default() };
+            assert_eq!(store.search_logs(&short).expect("read").len(), 1);
         });
     }
 }

@@ -9,6 +9,8 @@ use crate::Error;
 /// Rows of a page unless told otherwise, and at most.
 const ROWS: usize = 50;
 const MOST: usize = 1000;
+/// Names of one parameter: each is looked up for each row.
+const NAMES: usize = 2000;
 
 /// A page of a list.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -47,6 +49,20 @@ pub struct ListQuery {
     pub archived: Option<bool>,
     /// Metrics whose last values are wanted, with commas between; `*`: all.
     pub metrics: Option<String>,
+}
+
+impl ListQuery {
+    /// Refuses lists of names that nobody writes.
+    pub(super) fn check(&self) -> Result<(), Error> {
+        let lists = [("state", &self.state), ("ids", &self.ids), ("metrics", &self.metrics)];
+        let long = lists.into_iter().find(|(_, list)| {
+            list.as_ref().is_some_and(|list| list.split(',').nth(NAMES).is_some())
+        });
+        match long {
+            Some((name, _)) => Err(Error::Invalid(format!("{name}: at most {NAMES} of them"))),
+            None => Ok(()),
+        }
+    }
 }
 
 /// A query under construction; every value is bound, none is written into its text.
@@ -222,6 +238,18 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn a_list_of_names_has_an_end() {
+        let query = |names: usize| ListQuery {
+            ids: Some(vec!["1.1"; names].join(",")),
+            ..ListQuery::default()
+        };
+        assert!(query(NAMES).check().is_ok());
+        let error = query(NAMES + 1).check().expect_err("too many").to_string();
+        assert_eq!(error, "ids: at most 2000 of them");
+        assert!(ListQuery::default().check().is_ok());
+    }
 
     proptest! {
         #[test]

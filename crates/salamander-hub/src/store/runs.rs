@@ -173,6 +173,7 @@ fn read(row: &DbRow<'_>) -> Result<Run, DbError> {
 impl Store {
     /// A page of runs, those that were started last first unless told otherwise.
     pub fn runs(&self, query: &ListQuery) -> Result<Page<Run>, Error> {
+        query.check()?;
         let sort = sort(self.dialect(), query.sort.as_deref())?;
         let mut conditions = Conditions::default();
         if let Some(states) = &query.state {
@@ -279,10 +280,13 @@ fn no_run(id: RunId) -> Error {
 fn sort(dialect: SqlDialect, sort: Option<&str>) -> Result<Sort, Error> {
     let (name, descending) = Sort::direction(sort, "-started");
     if let Some(metric) = name.strip_prefix("metric:") {
-        let key = "(SELECT last FROM run_metrics WHERE run = r.id AND metric = \
-                   (SELECT id FROM metrics WHERE name = ?))";
+        let by = dialect.indexed_by("run_metrics_metric");
+        let key = format!(
+            "(SELECT last FROM run_metrics {by} WHERE run = r.id AND metric = \
+             (SELECT id FROM metrics WHERE name = ?))"
+        );
         let value = Some(metric.to_string().into());
-        return Ok(Sort { key: key.to_string(), value, descending });
+        return Ok(Sort { key, value, descending });
     }
     if let Some(path) = name.strip_prefix("hparam:") {
         let quoted: Vec<String> =

@@ -2,7 +2,7 @@
 //! the same ones with its own names of types.
 
 /// Each migration, the first one first; what was released is never changed.
-pub(super) const MIGRATIONS: [&str; 2] = [FIRST, super::upkeep_tables::SECOND];
+pub(super) const MIGRATIONS: [&str; 3] = [FIRST, super::upkeep_tables::SECOND, THIRD];
 
 /// A migration as Postgres has it.
 #[cfg(feature = "postgres")]
@@ -61,6 +61,9 @@ $$ LANGUAGE plpgsql IMMUTABLE;
 const WORDS: &str = "CREATE VIRTUAL TABLE log_words USING fts5 (
     text, content='', contentless_delete=1, detail=none
 )";
+
+/// What a place in a file is known by is more than the file's number: files of older stores are read again.
+const THIRD: &str = "ALTER TABLE files RENAME COLUMN inode TO mark";
 
 const FIRST: &str = r#"
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;

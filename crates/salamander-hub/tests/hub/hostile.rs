@@ -132,6 +132,8 @@ fn forged_ids_and_cursors_are_refused() {
             assert!(!body.contains("entrypoint"), "{body}");
         }
     }
+    // Nor does a run that nobody has keep a stream open.
+    assert_eq!(get(serving.address, "/api/v1/runs/99.1/logs/follow").0, 404);
     for path in [
         "..%2f..%2fexperiment.yaml",
         "%2e%2e/%2e%2e/experiment.yaml",
@@ -241,6 +243,48 @@ fn tokens_of_others_and_of_yesterday_open_nothing_more() {
         "/api/2.0/mlflow/experiments/search",
     ] {
         assert_eq!(get(serving.address, path).0, 401, "{path}");
+    }
+}
+
+#[test]
+fn streams_of_a_user_who_is_removed_end() {
+    let runs = tempfile::tempdir().expect("a folder");
+    write_run(runs.path(), "a", 10);
+    let serving = Serving::start(runs.path(), Access::Tokens);
+    let store = serving.hub.store();
+    let token = |name: &str| {
+        store.set_user(name, UserRole::Editor, now()).expect("made");
+        store.new_token(name, now(), None).expect("made")
+    };
+    let (gone, stays) = (token("gone"), token("stays"));
+    let streams: Vec<_> = ["/api/v1/events", "/api/v1/runs/1.1/logs/follow"]
+        .map(|path| {
+            let mut stream = TcpStream::connect(serving.address).expect("connected");
+            let head = format!(
+                "GET {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {gone}\r\n\
+                 Connection: close\r\n\r\n"
+            );
+            stream.write_all(head.as_bytes()).expect("sent");
+            let mut stream = BufReader::new(stream);
+            let mut status = String::new();
+            stream.read_line(&mut status).expect("answered");
+            assert!(status.contains(" 200 "), "{status}");
+            // Ends with the stream.
+            std::thread::spawn(move || stream.lines().map_while(Result::ok).count())
+        })
+        .into();
+    store.remove_user("gone").expect("removed");
+    let client = serving.client_with(Some(stays));
+    let log = runs.path().join("a/logs/worker-0.log");
+    let mut ingester = salamander_hub::ingest::Ingester::new(serving.hub.clone());
+    let begun = std::time::Instant::now();
+    while !streams.iter().all(std::thread::JoinHandle::is_finished) {
+        assert!(begun.elapsed() < Duration::from_secs(120), "somebody who is gone hears it all");
+        client.change(ExperimentId(1), &json!({"add_labels": ["x"]})).expect("changed");
+        let mut log = std::fs::OpenOptions::new().append(true).open(&log).expect("opened");
+        log.write_all(b"a secret\n").expect("written");
+        ingester.look_at_all().expect("read");
+        std::thread::sleep(Duration::from_millis(20));
     }
 }
 

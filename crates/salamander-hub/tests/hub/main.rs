@@ -8,5 +8,6 @@ mod mlflow;
 mod place;
 mod queue;
 mod read;
+mod rebuilt;
 mod schema;
 mod upkeep;

@@ -5,6 +5,7 @@ use std::net::TcpStream;
 use std::process::Command;
 
 use salamander_hub::api::Access;
+use salamander_hub::ingest::Ingester;
 use salamander_hub::store::points::Window;
 use serde_json::{Value as Json, json};
 
@@ -85,6 +86,20 @@ fn a_curve_that_many_log_at_once_has_each_step_once() {
     let metrics = serving.hub.store().metrics(id).expect("read");
     let loss = metrics.iter().find(|metric| metric.name == "loss").expect("there");
     assert_eq!(loss.points, STEPS as u64);
+}
+
+#[test]
+fn a_run_of_a_client_goes_on_though_it_has_no_folder() {
+    let runs = tempfile::tempdir().expect("a folder");
+    let serving = Serving::start(runs.path(), Access::Open);
+    let new = json!({"experiment_id": "0", "run_name": "theirs"});
+    serving.client().post::<Json>("api/2.0/mlflow/runs/create", &new).expect("made");
+    Ingester::new(serving.hub.clone()).look_at_all().expect("read");
+    let listed = serving.hub.store().runs(&Default::default()).expect("read").items;
+    let run = listed.iter().find(|run| run.name == "theirs").expect("there");
+    assert_eq!((run.state.as_str(), run.reason.as_deref()), ("running", None));
+    let experiment = serving.hub.store().experiment(run.experiment).expect("there");
+    assert_eq!(experiment.state, "running");
 }
 
 #[test]

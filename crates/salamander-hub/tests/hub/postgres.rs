@@ -9,6 +9,7 @@ mod outage;
 mod place;
 mod queue;
 mod read;
+mod rebuilt;
 #[path = "../support/postgres.rs"]
 mod server;
 mod upkeep;

@@ -213,7 +213,7 @@ fn a_killed_hub_finds_its_processes_and_a_killed_process_goes_on() {
 }
 
 impl Scenario {
-    fn begun_again(&mut self, id: ExperimentId, times: usize) {
+    pub(crate) fn begun_again(&mut self, id: ExperimentId, times: usize) {
         let starts = format!("{}.starts", self.run(id).display());
         while fs::read_to_string(&starts).unwrap_or_default().lines().count() < times {
             self.queue.turn().expect("a turn");

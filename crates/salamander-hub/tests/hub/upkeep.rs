@@ -23,7 +23,7 @@ use crate::place::{forget, open};
 use crate::queue::Scenario;
 
 /// Checkpoints of a run's folder that are there.
-fn there(run: &Path) -> Vec<String> {
+pub(crate) fn there(run: &Path) -> Vec<String> {
     let entries = fs::read_dir(run.join("checkpoints")).expect("read").flatten();
     let mut names: Vec<String> =
         entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
@@ -32,7 +32,7 @@ fn there(run: &Path) -> Vec<String> {
 }
 
 /// Writes a checkpoint with what it measured, the smaller the better.
-fn write_checkpoint(run: &Path, steps: u64, watched: Option<f64>) -> String {
+pub(crate) fn write_checkpoint(run: &Path, steps: u64, watched: Option<f64>) -> String {
     let name = format!("step-{steps:08}");
     let folder = run.join("checkpoints").join(&name);
     fs::create_dir_all(&folder).expect("made");
@@ -48,7 +48,7 @@ fn write_checkpoint(run: &Path, steps: u64, watched: Option<f64>) -> String {
 
 impl Scenario {
     /// With an ingester, as in a whole hub.
-    fn reading(mut self) -> Self {
+    pub(crate) fn reading(mut self) -> Self {
         let ingester = Arc::new(Mutex::new(Ingester::new(self.hub.clone())));
         self.queue =
             Queue::new(self.hub.clone(), Arc::clone(&self.programs), 1).after_reading(ingester);
