@@ -1,7 +1,7 @@
 // The parts of the page that need no browser.
 
 import assert from "node:assert/strict";
-import { band, interpolate, logTicks, nearest, rankCorrelation, reduce, smooth, ticks } from "../../src/page/curve.js";
+import { band, interpolate, isGap, logTicks, nearest, rankCorrelation, reduce, smooth, ticks } from "../../src/page/curve.js";
 import { byMetric, decode } from "../../src/page/curves.js";
 import { diffLines, nearChanges } from "../../src/page/diff.js";
 import { parse } from "../../src/page/filter.js";
@@ -120,6 +120,10 @@ const steady = Array.from({ length: 101 }, (_, step) => step / 10);
 assert.equal(goodput(steady).share, 1);
 assert.equal(Number(goodput([...steady, 20]).share.toFixed(3)), Number((1 - 9.9 / 20).toFixed(3)));
 assert.equal(goodput([1, 2]), null);
+
+// What is infinite, also as MLflow's clients send it, does not make the rest of a curve a line.
+assert.deepEqual([null, undefined, NaN, Infinity, -Infinity, 1.7976931348623157e308, 1e300, 0, -5].map(isGap), [true, true, true, true, true, true, false, false, false]);
+assert.deepEqual(band([{ xs: [0, 1, 2], ys: [1, 1.7976931348623157e308, 3] }], 2).ys, [1, 3]);
 
 // Importance: all of it, none of it, and what is not monotone.
 const many = Array.from({ length: 200 }, (_, trial) => trial / 200);
