@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::{Path, State};
-use axum::http::header;
+use axum::http::{HeaderMap, header};
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use futures::stream::{self, Stream, StreamExt};
@@ -21,6 +21,8 @@ use crate::ids::RunId;
 use crate::store::logs::LogQuery;
 use crate::store::{Commit, Touched};
 
+/// In which clients say what they have heard last, as browsers do by themselves.
+const LAST_EVENT: &str = "last-event-id";
 /// How often an idle stream says that it is alive.
 const ALIVE: Duration = Duration::from_secs(15);
 
@@ -47,8 +49,12 @@ pub(super) async fn follow(State(api): State<Api>) -> Response {
 pub(super) async fn follow_logs(
     State(api): State<Api>,
     Path(id): Path<String>,
-    Params(query): Params<LogQuery>,
+    headers: HeaderMap,
+    Params(mut query): Params<LogQuery>,
 ) -> Response {
+    // Where a stream that broke had come to is behind where it began.
+    let last = headers.get(LAST_EVENT).and_then(|last| last.to_str().ok());
+    query.after = last.filter(|last| !last.is_empty()).map(String::from).or(query.after);
     let permit = match (permit(&api), id.parse::<RunId>()) {
         (Ok(permit), Ok(run)) => LogFollower {
             commits: api.hub.store().commits(),
