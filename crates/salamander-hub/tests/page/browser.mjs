@@ -397,6 +397,12 @@ await until("the last is drawn, and the first is no more", async () => await dra
 await page.evaluate(() => window.scrollTo(0, 0));
 await until("the first is drawn again", async () => await drawn(0) && !(await drawn(-1)));
 await look("many");
+// A table that is open has what has changed.
+await open("#/runs?columns=name,progress&filter=name = live");
+const row = (text) => page.waitForFunction((part) => document.querySelector("tbody tr:not(.space)")?.textContent.includes(part), text);
+await row("30");
+fs.appendFileSync(`${RUNS}/live-1/metrics.jsonl`, JSON.stringify({ kind: "step", steps: 77, epoch: 0, loss: 1, learning_rate: 0.1, time: 1_700_000_003 }) + "\n");
+await row("77");
 await noHarm();
 assert.deepEqual(elsewhere, [], "no request leaves the machine");
 assert.deepEqual(problems, [], "no errors in the console");
