@@ -1,4 +1,4 @@
-//! What the tools that people have are told of a run: TensorBoard's event files, an MLflow server.
+//! What the tools that people have are told of a run: TensorBoard's event files, MLflow, a collector of traces.
 //!
 //! Nothing here is in the way of a step. A run appends its steps and validations to `metrics.jsonl` in its folder
 //! whether anybody looks or not; a sink is a thread that reads that file, as far as it has come, and passes on what is
