@@ -209,7 +209,7 @@ impl TraceSender {
         }
         let numbers = point.values.iter().map(|(name, value)| attribute(name, &json!(value)));
         let steps = attribute("steps", &json!(point.step));
-        let span = Span {
+        let span = TraceSpan {
             trace: &state.trace,
             id: state.span_at(point.step),
             parent: Some(&state.span),
@@ -242,7 +242,7 @@ impl TraceSender {
             |(name, value): &(String, Value)| attribute(&format!("hyperparameters.{name}"), value);
         attributes.extend(self.about.hyperparameters.iter().map(named));
         let failure = (ended.state == "failed").then(|| "the run has failed".to_string());
-        let span = Span {
+        let span = TraceSpan {
             trace: &state.trace,
             id: state.span.clone(),
             parent: self.parent.as_deref(),
@@ -260,7 +260,7 @@ impl TraceSender {
 }
 
 /// Something that took time.
-struct Span<'a> {
+struct TraceSpan<'a> {
     trace: &'a str,
     id: String,
     parent: Option<&'a str>,
@@ -271,7 +271,7 @@ struct Span<'a> {
     failure: Option<String>,
 }
 
-impl Span<'_> {
+impl TraceSpan<'_> {
     fn to_json(&self) -> Value {
         let (begin, end) = self.time;
         let mut span = json!({
