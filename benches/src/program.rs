@@ -7,7 +7,7 @@ use std::time::Instant;
 /// Is the program if this process was started as one: the roles of a run start each other by the path of the bench.
 pub fn as_program() -> Option<ExitCode> {
     let role = std::env::args().nth(1).unwrap_or_default();
-    matches!(role.as_str(), "train" | "master" | "worker" | "ps" | "trial").then(|| {
+    matches!(role.as_str(), "train" | "master" | "worker" | "ps" | "trial" | "hub").then(|| {
         model_zoo::memory::keep();
         salamander::main(model_zoo::models())
     })

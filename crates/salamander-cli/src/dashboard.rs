@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Result, bail};
+use salamander_core::layout::RunLayout;
 use salamander_hub::ui;
 
 use crate::signals::Signals;
@@ -23,6 +24,9 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     if !args.runs.is_dir() {
         bail!("{} is no folder of runs: name one, or train first", args.runs.display());
     }
+    if RunLayout::new(&args.runs).lock().is_file() {
+        bail!("{} is a run itself: name the folder that it is in", args.runs.display());
+    }
     let signals = Signals::install()?;
     let tell = |address: SocketAddr| {
         // A reader that has gone away is no reason not to serve.
@@ -30,4 +34,22 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     };
     ui::run(&args.runs, args.listen, tell, &signals.stop)?;
     Ok(ExitCode::SUCCESS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_folder_of_runs_is_told_and_left_alone() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let listen = SocketAddr::from(([127, 0, 0, 1], 0));
+        let refused = |runs: PathBuf| run(&Args { runs, listen }).expect_err("no page").to_string();
+        assert!(refused(folder.path().join("none")).contains("is no folder of runs"));
+        let layout = RunLayout::new(folder.path());
+        std::fs::write(layout.lock(), "1").expect("written");
+        let told = refused(folder.path().to_path_buf());
+        assert!(told.contains("is a run itself"), "{told}");
+        assert_eq!(folder.path().read_dir().expect("there").count(), 1, "nothing was made in it");
+    }
 }

@@ -94,6 +94,16 @@ pub const MLFLOW: Variable = Variable {
               `MLFLOW_TRACKING_USERNAME` and `MLFLOW_TRACKING_PASSWORD`.",
 };
 
+/// A collector of OpenTelemetry.
+pub const OTEL: Variable = Variable {
+    name: "OTEL_*",
+    default: "no traces",
+    meaning: "The collector of OpenTelemetry that hears of runs as traces, over HTTP: \
+              `OTEL_EXPORTER_OTLP_TRACES_ENDPOINT`, or `OTEL_EXPORTER_OTLP_ENDPOINT` with `/v1/traces` behind it; \
+              `OTEL_EXPORTER_OTLP_HEADERS`; `OTEL_SERVICE_NAME`. `OTEL_SDK_DISABLED=true` and \
+              `OTEL_TRACES_EXPORTER=none` are off.",
+};
+
 /// The job that a pod is of.
 pub const JOB: Variable = Variable {
     name: "SALAMANDER_JOB",
@@ -185,6 +195,7 @@ pub const FOR_PEOPLE: &[Variable] = &[
     GCS,
     AZURE,
     MLFLOW,
+    OTEL,
 ];
 
 /// What manifests and the operator set in pods.

@@ -107,6 +107,8 @@ layout! {
         confusion: CONFUSION,
         /// What an MLflow server has been told, and what it is being told.
         mlflow: "mlflow.json",
+        /// Which trace of OpenTelemetry the run is, and how far a collector was told of it.
+        traces: "traces.json",
         /// The name by which a hub knows a run whose folder it does not see.
         told_hub: "hub.json",
         /// A run of another machine: whose files a hub has here.

@@ -6,6 +6,7 @@ use std::time::Duration;
 use salamander_core::experiment::{Mlflow, Tracking};
 use salamander_core::layout::RunLayout;
 use salamander_track::about::About;
+use salamander_track::traces::Collector;
 use salamander_track::{Patience, Sinks, Tracker};
 
 use crate::Error;
@@ -29,7 +30,9 @@ pub fn track(run: &RunLayout, also: &Tracking) -> Result<Vec<String>, Error> {
         (own, also) => also.clone().or_else(|| own.clone()),
     };
     let hub = also.hub.clone().or_else(|| own.hub.clone());
-    let sinks = Sinks { tensorboard: own.tensorboard || also.tensorboard, mlflow, hub };
+    let (tensorboard, traces) =
+        (own.tensorboard || also.tensorboard, Collector::from_environment());
+    let sinks = Sinks { tensorboard, mlflow, hub, traces };
     if sinks == Sinks::default() {
         return Err(Error::Invalid(format!(
             "{}: its experiment names nobody to tell: add --tensorboard, --mlflow URI or --hub URL",

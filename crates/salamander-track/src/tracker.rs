@@ -11,6 +11,7 @@ use crate::about::About;
 use crate::hub::{self, HubSender, is_trial};
 use crate::mlflow::{self, SendProgress, Sender};
 use crate::tensorboard::EventFiles;
+use crate::traces::{self, Collector, TraceSender};
 
 /// How often the metrics file is looked at.
 const LOOK: Duration = Duration::from_millis(500);
@@ -26,12 +27,14 @@ pub struct Sinks {
     pub mlflow: Option<Mlflow>,
     /// A hub is told, by its address.
     pub hub: Option<String>,
+    /// A collector of OpenTelemetry is told.
+    pub traces: Option<Collector>,
 }
 
 impl From<&Tracking> for Sinks {
     fn from(tracking: &Tracking) -> Self {
         let Tracking { tensorboard, mlflow, hub, .. } = tracking.clone();
-        Self { tensorboard, mlflow, hub }
+        Self { tensorboard, mlflow, hub, traces: Collector::from_environment() }
     }
 }
 
@@ -115,6 +118,10 @@ impl Tracker {
             let (own, shared) = (run.clone(), Arc::clone(&tracker.shared));
             tracker.spawn("hub", move || tell_hub(&own, &hub, &shared));
         }
+        if let Some(collector) = sinks.traces.clone() {
+            let (own, shared) = (run.clone(), Arc::clone(&tracker.shared));
+            tracker.spawn("traces", move || tell_collector(&own, &collector, &shared));
+        }
         tracker
     }
 
@@ -195,6 +202,22 @@ fn tell_hub(run: &RunLayout, url: &str, shared: &TrackerShared) -> Option<String
         tell(shared, "the hub", passes, async |over| sender.advance(over).await)
     });
     told.err().map(|reason| not_heard(&format!("the hub at {url}"), &reason, run))
+}
+
+/// Tells a collector to the end of the run; returns what is left.
+fn tell_collector(
+    run: &RunLayout,
+    collector: &Collector,
+    shared: &TrackerShared,
+) -> Option<String> {
+    let made = About::read(run).map_err(traces::Error::from);
+    let made = made.and_then(|about| TraceSender::new(run, about, collector));
+    let told = made.map_err(|error| error.to_string()).and_then(|mut sender| {
+        let passes = |error: &_| !matches!(error, traces::Error::Refused(_));
+        tell(shared, "the collector", passes, async |over| sender.advance(over).await)
+    });
+    told.err()
+        .map(|reason| not_heard(&format!("the collector at {}", collector.endpoint), &reason, run))
 }
 
 fn not_heard(who: &str, reason: &str, run: &RunLayout) -> String {

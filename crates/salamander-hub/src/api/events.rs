@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use axum::Extension;
 use axum::extract::{Path, State};
-use axum::http::header;
+use axum::http::{HeaderMap, header};
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use futures::stream::{self, Stream, StreamExt};
@@ -23,6 +23,8 @@ use crate::ids::RunId;
 use crate::store::logs::LogQuery;
 use crate::store::{Commit, Touched};
 
+/// In which clients say what they have heard last, as browsers do by themselves.
+const LAST_EVENT: &str = "last-event-id";
 /// How often an idle stream says that it is alive.
 const ALIVE: Duration = Duration::from_secs(15);
 
@@ -55,8 +57,12 @@ pub(super) async fn follow_logs(
     State(api): State<Api>,
     Extension(admission): Extension<Admission>,
     Path(id): Path<String>,
-    Params(query): Params<LogQuery>,
+    headers: HeaderMap,
+    Params(mut query): Params<LogQuery>,
 ) -> Response {
+    // Where a stream that broke had come to is behind where it began.
+    let last = headers.get(LAST_EVENT).and_then(|last| last.to_str().ok());
+    query.after = last.filter(|last| !last.is_empty()).map(String::from).or(query.after);
     let known = match id.parse::<RunId>() {
         Ok(run) => ask(&api, move |store| store.run_folder(run).map(|_| run)).await,
         Err(error) => Err(error),

@@ -384,7 +384,10 @@ impl WatchedRun {
         for entry in fs::read_dir(layout.logs()).into_iter().flatten().flatten() {
             let path = entry.path();
             let name = path.file_stem().and_then(|name| name.to_str()).map(str::to_string);
-            if let Some(process) = name.filter(|_| path.extension().is_some_and(|e| e == "log")) {
+            let is_log = |name: &String| {
+                is_process(name) && path.extension().is_some_and(|ending| ending == "log")
+            };
+            if let Some(process) = name.filter(is_log) {
                 self.tail_log(hub, id, &process, &path)?;
             }
         }
@@ -455,4 +458,9 @@ impl WatchedRun {
     fn keep(&mut self, path: &str, cursor: Cursor) {
         self.cursors.get_or_insert_default().insert(path.to_string(), cursor);
     }
+}
+
+/// Whether a log is that of a process of ours: places in logs are written with its name, `worker-0:12,master:3`.
+fn is_process(name: &str) -> bool {
+    !name.is_empty() && !name.chars().any(|sign| sign.is_control() || matches!(sign, ',' | ':'))
 }

@@ -1,11 +1,16 @@
 //! The filters and orders of MLflow's searches: comparisons joined by AND.
 
+mod searched;
 mod tokens;
 
 use std::cmp::Ordering;
 
 use super::refusal::MlflowRefusal;
+pub(super) use searched::Searchable;
 use tokens::{FilterToken, Tokens, unexpected};
+
+/// The tag of prompts, which models have not: clients leave prompts out of every search for models by it.
+const PROMPT: &str = "mlflow.prompt.is_prompt";
 
 /// What a comparison looks at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,6 +27,8 @@ pub(super) enum Field {
 pub(super) enum FieldValue {
     Text(String),
     Number(f64),
+    /// Of several things of which one has to pass, such as the data sets of a run.
+    Several(Vec<String>),
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -61,14 +68,16 @@ struct Comparison {
 pub(super) struct Filter(Vec<Comparison>);
 
 impl Filter {
-    pub(super) fn parse(text: &str) -> Result<Self, MlflowRefusal> {
+    pub(super) fn parse(text: &str, searchable: &Searchable) -> Result<Self, MlflowRefusal> {
         let mut tokens = Tokens::of(text)?;
         let mut all = Vec::new();
         while !tokens.is_done() {
             if !all.is_empty() {
                 tokens.expect_word("and")?;
             }
-            all.push(Comparison::parse(&mut tokens)?);
+            let comparison = Comparison::parse(&mut tokens)?;
+            searchable.check(&comparison)?;
+            all.push(comparison);
         }
         Ok(Self(all))
     }
@@ -78,14 +87,18 @@ impl Filter {
         self.0.iter().all(|comparison| comparison.holds(value(comparison.field, &comparison.key)))
     }
 
-    /// The same in the registry, where a tag that is not there is unlike any text: clients always leave out what has a
-    /// tag of prompts.
+    /// The same in the registry, where what is not said to be a prompt is none.
     pub(super) fn matches_model(&self, value: impl Fn(Field, &str) -> Option<FieldValue>) -> bool {
-        self.0.iter().all(|comparison| {
-            let found = value(comparison.field, &comparison.key);
-            let differs = found.is_none() && comparison.comparator == Comparator::Unequal;
-            differs || comparison.holds(found)
+        self.matches(|field, key| {
+            let is_none =
+                || (field == Field::Tag && key == PROMPT).then(|| FieldValue::Text("false".into()));
+            value(field, key).or_else(is_none)
         })
+    }
+
+    /// Whether a metric is compared.
+    pub(super) fn has_metrics(&self) -> bool {
+        self.0.iter().any(|comparison| comparison.field == Field::Metric)
     }
 }
 
@@ -128,13 +141,6 @@ impl Comparison {
                 other => return Err(unexpected(&other)),
             },
         };
-        if field == Field::Metric
-            && !matches!(wanted, ComparedValue::Number(_) | ComparedValue::Nothing)
-        {
-            return Err(MlflowRefusal::invalid(format!(
-                "metric {key:?} is compared with a number"
-            )));
-        }
         Ok(Comparison { field, key, comparator, wanted })
     }
 
@@ -143,6 +149,9 @@ impl Comparison {
             (Comparator::IsNull, found) => return found.is_none(),
             (Comparator::IsNotNull, found) => return found.is_some(),
             (_, None) => return false,
+            (_, Some(FieldValue::Several(all))) => {
+                return all.into_iter().any(|one| self.holds(Some(FieldValue::Text(one))));
+            }
             (_, Some(found)) => found,
         };
         match (&self.wanted, found) {
@@ -154,23 +163,16 @@ impl Comparison {
                 Comparator::Ilike => is_like(&found.to_lowercase(), &wanted.to_lowercase()),
                 _ => self.orders(Some(found.as_str().cmp(wanted))),
             },
-            // Numbers that are kept as text, such as a version, and text that is compared with a number.
+            // Clients write numbers such as that of a version as texts, too.
             (ComparedValue::Text(wanted), FieldValue::Number(found)) => {
                 let wanted: Option<f64> = wanted.parse().ok();
                 self.orders(wanted.and_then(|wanted| found.partial_cmp(&wanted)))
             }
-            (ComparedValue::Number(wanted), FieldValue::Text(found)) => {
-                let found: Option<f64> = found.parse().ok();
-                self.orders(found.and_then(|found| found.partial_cmp(wanted)))
-            }
-            (ComparedValue::List(wanted), found) => {
-                let found = match found {
-                    FieldValue::Text(text) => text,
-                    FieldValue::Number(number) => number.to_string(),
-                };
+            (ComparedValue::List(wanted), FieldValue::Text(found)) => {
                 wanted.contains(&found) == (self.comparator == Comparator::In)
             }
-            (ComparedValue::Nothing, _) => false,
+            // No search lets such a comparison through.
+            _ => false,
         }
     }
 
@@ -222,9 +224,10 @@ pub(super) struct OrderBy {
 
 impl OrderBy {
     /// One of `order_by`: `metrics.loss DESC`.
-    pub(super) fn parse(text: &str) -> Result<Self, MlflowRefusal> {
+    pub(super) fn parse(text: &str, searchable: &Searchable) -> Result<Self, MlflowRefusal> {
         let mut tokens = Tokens::of(text)?;
         let (field, key) = tokens.identifier()?;
+        searchable.check_order(field, &key)?;
         let ascending = match tokens.next() {
             None => true,
             Some(FilterToken::Word(word)) if word.eq_ignore_ascii_case("asc") => true,
@@ -237,22 +240,25 @@ impl OrderBy {
         }
     }
 
-    /// Compares by it; what has no value, or none that is a number, comes last in either direction.
+    /// Compares by it; what is no number comes behind all numbers in either direction, and what has no value last.
     pub(super) fn compare(&self, one: Option<FieldValue>, other: Option<FieldValue>) -> Ordering {
-        let present = |found: Option<FieldValue>| match found {
-            Some(FieldValue::Number(number)) if number.is_nan() => None,
-            found => found,
+        let behind = |found: &Option<FieldValue>| match found {
+            None => 2,
+            Some(FieldValue::Number(number)) if number.is_nan() => 1,
+            Some(_) => 0,
         };
-        let order = match (present(one), present(other)) {
-            (None, None) => return Ordering::Equal,
-            (None, Some(_)) => return Ordering::Greater,
-            (Some(_), None) => return Ordering::Less,
+        let (first, second) = (behind(&one), behind(&other));
+        if first > 0 || second > 0 {
+            return first.cmp(&second);
+        }
+        let order = match (one, other) {
             (Some(FieldValue::Number(one)), Some(FieldValue::Number(other))) => {
                 one.total_cmp(&other)
             }
             (Some(FieldValue::Text(one)), Some(FieldValue::Text(other))) => one.cmp(&other),
-            (Some(FieldValue::Number(_)), Some(FieldValue::Text(_))) => Ordering::Less,
-            (Some(FieldValue::Text(_)), Some(FieldValue::Number(_))) => Ordering::Greater,
+            (Some(FieldValue::Number(_)), Some(_)) => Ordering::Less,
+            (Some(_), Some(FieldValue::Number(_))) => Ordering::Greater,
+            _ => Ordering::Equal,
         };
         if self.ascending { order } else { order.reverse() }
     }
@@ -263,8 +269,9 @@ impl OrderBy {
 pub(super) struct Orders(pub(super) Vec<OrderBy>);
 
 impl Orders {
-    pub(super) fn parse(texts: &[String]) -> Result<Self, MlflowRefusal> {
-        texts.iter().map(|text| OrderBy::parse(text)).collect::<Result<_, _>>().map(Self)
+    pub(super) fn parse(texts: &[String], searchable: &Searchable) -> Result<Self, MlflowRefusal> {
+        let parsed = texts.iter().map(|text| OrderBy::parse(text, searchable));
+        parsed.collect::<Result<_, _>>().map(Self)
     }
 
     /// Compares two by their values.
@@ -296,6 +303,9 @@ mod tests {
             (Field::Tag, "a b") => text("x'y"),
             (Field::Attribute, "run_name") => text("Happy-Fox"),
             (Field::Attribute, "start_time") => Some(FieldValue::Number(1000.0)),
+            (Field::Dataset, "name") => {
+                Some(FieldValue::Several(vec!["one".to_string(), "two".to_string()]))
+            }
             _ => None,
         }
     }
@@ -321,8 +331,12 @@ mod tests {
             ("attribute.start_time > 999", true),
             ("params.depth LIKE '1_'", true),
             ("params.depth LIKE '1__'", false),
+            ("metrics.loss > .25 and metrics.loss < 5e-1", false),
+            ("datasets.name = 'two' and dataset.name LIKE 'on%'", true),
+            ("dataset.digest = 'two'", false),
         ] {
-            let parsed = Filter::parse(filter).unwrap_or_else(|_| panic!("{filter}"));
+            let parsed = Filter::parse(filter, &Searchable::RUNS);
+            let parsed = parsed.unwrap_or_else(|error| panic!("{filter}: {error:?}"));
             assert_eq!(parsed.matches(value), passes, "{filter}");
         }
     }
@@ -338,29 +352,59 @@ mod tests {
             "tags.a = 'open",
             "a = 1 b = 2",
             "= 1",
+            "attributes.colour = 'red'",
+            "colour = 'red'",
+            "params.depth > '3'",
+            "params.depth = 3",
+            "tags.a IN ('x')",
+            "metrics.loss LIKE '1%'",
+            "metrics.loss IS NULL",
+            "start_time = 'soon'",
+            "start_time LIKE '1%'",
+            "run_name > 'a'",
+            "status IS NOT NULL",
+            "dataset.colour = 'red'",
         ] {
-            assert!(Filter::parse(filter).is_err(), "{filter}");
+            assert!(Filter::parse(filter, &Searchable::RUNS).is_err(), "{filter}");
         }
+        for order in ["colour", "attributes.colour DESC", "datasets.name", "start_time SIDEWAYS"] {
+            assert!(OrderBy::parse(order, &Searchable::RUNS).is_err(), "{order}");
+        }
+        assert!(Filter::parse("metrics.loss > 1", &Searchable::EXPERIMENTS).is_err());
+        assert!(Filter::parse("run_id = 'a'", &Searchable::REGISTERED_MODELS).is_err());
+    }
+
+    #[test]
+    fn what_is_not_said_to_be_a_prompt_is_a_model() {
+        let check = |filter: &str, passes: bool| {
+            let parsed = Filter::parse(filter, &Searchable::REGISTERED_MODELS).expect("right");
+            assert_eq!(parsed.matches_model(|_, _| None), passes, "{filter}");
+        };
+        check("tags.`mlflow.prompt.is_prompt` != 'true'", true);
+        check("tags.`mlflow.prompt.is_prompt` = 'false'", true);
+        check("tags.`mlflow.prompt.is_prompt` = 'true'", false);
+        check("tags.stage != 'old'", false);
     }
 
     #[test]
     fn what_has_no_value_comes_last_in_either_direction() {
         let number = |number: f64| Some(FieldValue::Number(number));
         for (text, first) in [("metrics.loss ASC", 1.0), ("metrics.loss DESC", 2.0)] {
-            let order = OrderBy::parse(text).expect("right");
+            let order = OrderBy::parse(text, &Searchable::RUNS).expect("right");
             let mut all = [None, number(2.0), number(f64::NAN), number(1.0)];
             all.sort_by(|one, other| order.compare(one.clone(), other.clone()));
             assert_eq!(all[0], number(first), "{text}");
-            assert!(!matches!(&all[2], Some(FieldValue::Number(n)) if n.is_finite()));
+            assert!(matches!(&all[2], Some(FieldValue::Number(n)) if n.is_nan()), "{text}");
+            assert_eq!(all[3], None, "{text}");
         }
-        assert!(OrderBy::parse("metrics.loss SIDEWAYS").is_err());
     }
 
     proptest! {
         #[test]
         fn no_text_panics(text in "\\PC{0,60}") {
-            let _ = Filter::parse(&text).map(|filter| filter.matches(value));
-            let _ = OrderBy::parse(&text);
+            let parsed = Filter::parse(&text, &Searchable::RUNS);
+            let _ = parsed.map(|filter| filter.matches(value));
+            let _ = OrderBy::parse(&text, &Searchable::RUNS);
         }
 
         #[test]

@@ -2,11 +2,14 @@
 
 use std::collections::BTreeMap;
 
+use salamander_core::layout::CHECKPOINTS;
 use serde_json::Value;
 
 use super::refusal::MlflowRefusal;
+use super::registry::{MlflowVersion, RegisteredModel, STAGES};
 use super::tracked::{Latest, LifecycleStage, MetricValue, MlflowExperiment, MlflowRun};
 use super::{Mlflow, mirror};
+use crate::store::models::{ModelRow, ModelVersion};
 use crate::store::page::ListQuery;
 use crate::store::points::Window;
 use crate::store::{experiments, runs};
@@ -148,6 +151,20 @@ impl Mlflow {
         Ok(points.map(point).collect())
     }
 
+    /// Our registry in those words.
+    pub(super) fn our_models(&self) -> Result<Vec<RegisteredModel>, Error> {
+        Ok(self.hub().store().models()?.into_iter().map(registered).collect())
+    }
+
+    /// One of our models, if there is one of this name.
+    pub(super) fn our_model(&self, name: &str) -> Result<Option<RegisteredModel>, Error> {
+        match self.hub().store().model(name) {
+            Ok(model) => Ok(Some(registered(model))),
+            Err(Error::NotFound(_)) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
     fn our_latest(&self, run: &runs::Run) -> Result<Latest, Error> {
         let time = run.ended.or(run.started).unwrap_or(0);
         let metrics = self.hub().store().metrics(run.id)?;
@@ -189,6 +206,40 @@ fn shown(run: &runs::Run, experiment: &str) -> MlflowRun {
         datasets: Vec::new(),
         model_inputs: Vec::new(),
         model_outputs: Vec::new(),
+    }
+}
+
+/// A model of ours: its versions are checkpoints, whose files clients may fetch.
+fn registered(model: ModelRow) -> RegisteredModel {
+    let version = |version: &ModelVersion| MlflowVersion {
+        description: version.notes.clone(),
+        source: format!(
+            "mlflow-artifacts:/{PLACE}/{}/{CHECKPOINTS}/{}",
+            version.run, version.checkpoint
+        ),
+        storage: None,
+        run: id_of(version.run),
+        run_link: String::new(),
+        model: String::new(),
+        stage: STAGES[0].to_string(),
+        created: version.created,
+        updated: version.created,
+        tags: [("salamander.checkpoint".to_string(), version.checkpoint.clone())].into(),
+    };
+    let numbered =
+        model.versions.iter().filter_map(|one| Some((u64::try_from(one.version).ok()?, one)));
+    let alias = |(number, one): (u64, &ModelVersion)| {
+        one.aliases.iter().map(|alias| (alias.clone(), number)).collect::<Vec<_>>()
+    };
+    RegisteredModel {
+        aliases: numbered.clone().flat_map(alias).collect(),
+        updated: model.versions.iter().map(|one| one.created).max().unwrap_or(model.created),
+        last: numbered.clone().map(|(number, _)| number).max().unwrap_or(0),
+        versions: numbered.map(|(number, one)| (number, version(one))).collect(),
+        name: model.name,
+        description: model.description,
+        created: model.created,
+        tags: [("salamander.owner".to_string(), model.owner)].into(),
     }
 }
 

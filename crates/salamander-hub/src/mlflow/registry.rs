@@ -31,6 +31,9 @@ pub(super) struct RegisteredModel {
 pub(super) struct MlflowVersion {
     pub(super) description: String,
     pub(super) source: String,
+    /// Where its files are, if it was made from another version.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) storage: Option<String>,
     pub(super) run: String,
     pub(super) run_link: String,
     pub(super) model: String,
@@ -43,6 +46,8 @@ pub(super) struct MlflowVersion {
 
 /// The stages that a version may be in.
 pub(super) const STAGES: [&str; 4] = ["None", "Staging", "Production", "Archived"];
+/// Those of versions that are in use.
+pub(super) const ACTIVE: [&str; 2] = ["Staging", "Production"];
 
 impl RegisteredModel {
     pub(super) fn to_json(&self) -> Value {

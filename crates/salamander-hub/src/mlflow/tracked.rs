@@ -126,6 +126,12 @@ pub(super) struct MlflowRun {
     pub(super) model_outputs: Vec<Value>,
 }
 
+/// What a run has used a data set for, which clients say in a tag.
+pub(super) fn context_of(input: &Value) -> Option<&str> {
+    let tags = input["tags"].as_array()?;
+    tags.iter().find(|tag| tag["key"] == "mlflow.data.context")?["value"].as_str()
+}
+
 /// The last value of each metric.
 pub(super) type Latest = BTreeMap<String, MetricValue>;
 
@@ -170,12 +176,13 @@ impl MlflowRun {
             Field::Metric => latest.get(key).map(|last| FieldValue::Number(last.value)),
             Field::Param => self.params.get(key).cloned().map(FieldValue::Text),
             Field::Tag => self.tags.get(key).cloned().map(FieldValue::Text),
-            Field::Dataset => self.datasets.first().and_then(|input| match key {
-                "context" => {
-                    input["tags"][0]["value"].as_str().map(|t| FieldValue::Text(t.to_string()))
-                }
-                key => input["dataset"][key].as_str().map(|t| FieldValue::Text(t.to_string())),
-            }),
+            Field::Dataset => {
+                let of = |input: &Value| match key {
+                    "context" => context_of(input).map(String::from),
+                    key => input["dataset"][key].as_str().map(String::from),
+                };
+                Some(FieldValue::Several(self.datasets.iter().filter_map(of).collect()))
+            }
             Field::Attribute => match key {
                 "run_id" => text(&self.id),
                 "run_name" | "run name" | "Run name" | "Run Name" => text(&self.name),
@@ -252,11 +259,14 @@ impl LoggedModel {
                 "model_type" => text(&self.kind),
                 "source_run_id" => text(&self.run),
                 "experiment_id" => text(&self.experiment),
-                "status" => text(&self.status),
+                "status" => {
+                    let status = self.status.strip_prefix("LOGGED_MODEL_").unwrap_or(&self.status);
+                    Some(FieldValue::Text(status.to_string()))
+                }
                 "creation_timestamp" | "creation_time" | "creation_timestamp_ms" => {
                     Some(FieldValue::Number(self.created as f64))
                 }
-                "last_updated_timestamp" | "last_updated_timestamp_ms" => {
+                "last_updated_timestamp" | "last_updated_time" | "last_updated_timestamp_ms" => {
                     Some(FieldValue::Number(self.updated as f64))
                 }
                 _ => None,

@@ -44,17 +44,22 @@ function headers(more) {
 
 /// One answer; one that has not changed since is not sent again.
 export function get(path, params = {}, signal = undefined) {
-  return ask(path, params, signal, (response) => response.json());
+  return ask(`/api/v1/${path}`, params, signal, (response) => response.json());
+}
+
+/// What the hub answers clients of MLflow's.
+export function getMlflow(path, params, signal) {
+  return ask(`/api/2.0/mlflow/${path}`, params, signal, (response) => response.json());
 }
 
 /// The same, as bytes.
 export function getBytes(path, params, signal) {
-  return ask(path, params, signal, (response) => response.arrayBuffer());
+  return ask(`/api/v1/${path}`, params, signal, (response) => response.arrayBuffer());
 }
 
-async function ask(path, params, signal, read) {
+async function ask(place, params, signal, read) {
   const query = new URLSearchParams(Object.entries(params).filter(([, value]) => value !== null && value !== undefined));
-  const url = `/api/v1/${path}${query.size ? `?${query}` : ""}`;
+  const url = `${place}${query.size ? `?${query}` : ""}`;
   const before = seen.get(url);
   const response = await fetch(url, { headers: headers(before ? { "If-None-Match": before.tag } : {}), signal });
   if (response.status === 304 && before) return before.value;
@@ -79,7 +84,7 @@ export async function act(method, path, body) {
 
 async function failure(response) {
   const said = await response.json().catch(() => ({}));
-  return new ApiError(response.status, said.error ?? `the hub answered ${response.status}`);
+  return new ApiError(response.status, said.error ?? said.message ?? `the hub answered ${response.status}`);
 }
 
 /// All rows of a list, page by page; `each` is called with what is there so far.

@@ -1,5 +1,6 @@
 // Curves on a canvas: thousands of them, exact to the pixel. What is drawn can be zoomed down to the single point.
 
+import { themeColors } from "./canvas.js";
 import { button, check, fileName, h, save } from "./dom.js";
 import { csvCell, number } from "./format.js";
 import { isGap, logTicks, nearest, reduce, smooth, ticks } from "./curve.js";
@@ -8,12 +9,21 @@ import { line as rasterLine, pixelOf } from "./raster.js";
 const COLORS = ["#3d7bd9", "#e0792b", "#2f9e63", "#c94f5d", "#8a63c9", "#8c6a4f", "#c95fae", "#6f7780", "#a89a1f", "#2aa5b8"];
 const MARGIN = { left: 58, right: 14, top: 10, bottom: 36 };
 const SHOWN = 12;
+/// The smallest width.
+const LEAST = 120;
 /// More curves than this are drawn as pixels.
 const MANY = 100;
 const everybody = new Set();
+/// The colors of the theme, which all charts share: asking for them makes the browser look at every style anew.
+let theme = null;
+/// Widths as the browser tells them once it has placed everything: asking for one makes it do so at once.
+const resized = new ResizeObserver((entries) => {
+  for (const { target, contentRect } of entries) target.chart.resized(Math.round(contentRect.width));
+});
 
 /// After the theme was changed.
 export function redrawAll() {
+  theme = null;
   for (const chart of everybody) chart.draw();
 }
 
@@ -29,45 +39,68 @@ export function color(at) {
 }
 
 export class Chart {
-  /// `zoomed` is called with the new ends of the x axis, or null for all of it.
+  /// `zoomed` is called with the new ends of the x axis, or null for all of it. Until something is drawn it is a title
+  /// and room: a page with thousands of charts has those that were looked at, and no more.
   constructor({ title, height = 260, zoomed = () => {} }) {
     this.title = title;
     this.zoomed = zoomed;
     this.height = height;
     this.series = [];
     this.options = {};
-    this.canvas = h("canvas", { tabindex: "0", role: "img", "aria-label": `${title}: curves` });
-    this.over = h("canvas", { class: "over", "aria-hidden": "true" });
-    this.tip = h("div", { class: "tip", role: "status" });
-    this.tip.hidden = true;
+    this.canvas = null;
+    this.caption = h("figcaption", {}, h("strong", {}, title));
+    this.plot = h("div", { class: "plot", style: { height: `${height}px` } });
     this.note = h("p", { class: "note" });
-    this.element = h("figure", { class: "chart" },
-      h("figcaption", {}, h("strong", {}, title), h("span", { class: "tools" },
-        button("PNG", () => this.savePng(), { title: "Save as a picture" }),
-        button("SVG", () => this.saveSvg(), { title: "Save as a drawing" }),
-        button("CSV", () => this.saveCsv(), { title: "Save the points that are shown" }))),
-      h("div", { class: "plot", style: { height: `${height}px` } }, this.canvas, this.over, this.tip), this.note);
-    this.listen();
-    this.observer = new ResizeObserver(() => this.series.length && this.draw());
-    this.observer.observe(this.element);
+    this.element = h("figure", { class: "chart" }, this.caption, this.plot, this.note);
     everybody.add(this);
   }
 
+  /// What it is drawn on and used with.
+  build() {
+    this.canvas = h("canvas", { tabindex: "0", role: "img", "aria-label": `${this.title}: curves` });
+    this.over = h("canvas", { class: "over", "aria-hidden": "true", width: 0, height: 0 });
+    this.tip = h("div", { class: "tip", role: "status" });
+    this.tip.hidden = true;
+    this.plot.append(this.canvas, this.over, this.tip);
+    this.caption.append(h("span", { class: "tools" },
+      button("PNG", () => this.savePng(), { title: "Save as a picture" }),
+      button("SVG", () => this.saveSvg(), { title: "Save as a drawing" }),
+      button("CSV", () => this.saveCsv(), { title: "Save the points that are shown" })));
+    this.listen();
+    this.plot.chart = this;
+    resized.observe(this.plot);
+  }
+
   close() {
-    this.observer.disconnect();
+    if (this.canvas) resized.unobserve(this.plot);
     everybody.delete(this);
+  }
+
+  /// Another width; the first one is the one that it was drawn with.
+  resized(width) {
+    const before = this.placed;
+    this.placed = width;
+    if (width !== before && this.last && Math.max(LEAST, width) !== this.last.width) this.draw();
+  }
+
+  /// Out of sight a canvas takes memory for nothing; what it showed is kept and drawn again when it is back.
+  rest() {
+    if (!this.last) return;
+    this.last = null;
+    this.tip.hidden = true;
+    for (const canvas of [this.canvas, this.over]) canvas.width = canvas.height = 0;
   }
 
   /// Series: {name, color, xs, ys, low, high}; options: {xLabel, logX, logY, smooth, from, to, note}.
   set(series, options) {
     this.series = series;
     this.options = options;
-    this.note.textContent = options.note ?? "";
+    this.say(options.note ?? "");
     this.draw();
   }
 
   get width() {
-    return Math.max(120, this.element.querySelector(".plot").clientWidth);
+    return Math.max(LEAST, this.placed ?? this.plot.clientWidth);
   }
 
   ends() {
@@ -123,21 +156,15 @@ export class Chart {
   }
 
   draw() {
-    // A canvas takes memory: charts that nobody has seen yet have none.
-    if (this.element.inSight === false && !this.last) return;
+    // A canvas takes memory: charts that nobody sees have none.
+    if (this.element.inSight === false) return;
+    if (!this.canvas) this.build();
     const [width, height] = [this.width, this.height];
     const ratio = window.devicePixelRatio || 1;
-    for (const canvas of [this.canvas, this.over]) {
-      if (canvas.width !== Math.round(width * ratio)) canvas.width = Math.round(width * ratio);
-      if (canvas.height !== Math.round(height * ratio)) canvas.height = Math.round(height * ratio);
-      canvas.style.width = `${width}px`;
-      canvas.style.height = `${height}px`;
-    }
-    const pen = this.canvas.getContext("2d");
-    pen.setTransform(ratio, 0, 0, ratio, 0, 0);
-    pen.clearRect(0, 0, width, height);
+    const pen = penOf(this.canvas, width, height);
+    this.over.width = this.over.height = 0;
     const scales = this.scales(width, height);
-    this.last = scales;
+    this.last = { ...scales, width };
     // For tests and programs: where which values are.
     this.canvas.dataset.box = JSON.stringify(scales.box);
     this.canvas.dataset.ends = JSON.stringify(scales.ends);
@@ -223,8 +250,11 @@ export class Chart {
   }
 
   colors() {
-    const style = getComputedStyle(this.element);
-    return { text: style.getPropertyValue("--soft"), line: style.getPropertyValue("--line"), back: style.getPropertyValue("--back") };
+    if (!theme) {
+      const { soft, line, back } = themeColors();
+      theme = { text: soft, line, back };
+    }
+    return theme;
   }
 
   grid(scales) {
@@ -291,7 +321,7 @@ export class Chart {
     });
     canvas.addEventListener("pointerup", (event) => {
       const to = at(event);
-      if (from !== null && Math.abs(to - from) > 4) this.zoom(this.last.backX(Math.min(from, to)), this.last.backX(Math.max(from, to)));
+      if (from !== null && this.last && Math.abs(to - from) > 4) this.zoom(this.last.backX(Math.min(from, to)), this.last.backX(Math.max(from, to)));
       from = null;
     });
     canvas.addEventListener("pointerleave", () => {
@@ -319,14 +349,13 @@ export class Chart {
 
   /// The common cross: a line at x in every chart, and values where the pointer is.
   cross(x, event, drag) {
-    const pen = this.over.getContext("2d");
-    const ratio = window.devicePixelRatio || 1;
-    pen.setTransform(ratio, 0, 0, ratio, 0, 0);
-    pen.clearRect(0, 0, this.over.width, this.over.height);
-    if (x === null || !this.last) {
+    if (!this.last) return;
+    if (x === null) {
+      this.over.width = this.over.height = 0;
       this.tip.hidden = true;
       return;
     }
+    const pen = penOf(this.over, this.last.width, this.height);
     const { box } = this.last;
     pen.strokeStyle = this.colors().text;
     pen.beginPath();
@@ -351,16 +380,16 @@ export class Chart {
     }).filter((one) => one.place >= 0).sort((a, b) => a.far - b.far).slice(0, SHOWN);
     this.tip.replaceChildren(...found.map(({ line, place, y }, at) => h("div", { class: at === 0 ? "near" : null },
       h("i", { style: { background: line.color } }), ` ${line.name} `,
-      h("b", {}, isGap(y) ? "no number" : number(y, 7)), ` at ${this.xText(line.xs[place])}`)));
+      h("b", {}, y === null || y === undefined || Number.isNaN(y) ? "no number" : number(y, 7)), ` at ${this.xText(line.xs[place])}`)));
     this.tip.hidden = found.length === 0;
     const left = event.clientX - rect.left;
     this.tip.style.left = left > rect.width / 2 ? "auto" : `${left + 14}px`;
     this.tip.style.right = left > rect.width / 2 ? `${rect.width - left + 14}px` : "auto";
   }
 
-  /// Another text under the drawing.
+  /// A text under the drawing, of one line; a pointer on it is told all of it.
   say(text) {
-    this.note.textContent = text;
+    if (this.note.textContent !== text) this.note.textContent = this.note.title = text;
   }
 
   saveCsv() {
@@ -410,6 +439,18 @@ export class Chart {
     }
     save(fileName(this.title, ".svg"), new Blob([new XMLSerializer().serializeToString(root)], { type: "image/svg+xml" }));
   }
+}
+
+/// The pen of a canvas that has this size now, and nothing on it.
+function penOf(canvas, width, height) {
+  const ratio = window.devicePixelRatio || 1;
+  const [across, down] = [Math.round(width * ratio), Math.round(height * ratio)];
+  if (canvas.width !== across) canvas.width = across;
+  if (canvas.height !== down) canvas.height = down;
+  const pen = canvas.getContext("2d");
+  pen.setTransform(ratio, 0, 0, ratio, 0, 0);
+  pen.clearRect(0, 0, width, height);
+  return pen;
 }
 
 /// The point of a curve that goes back and forth which is nearest to the pointer.

@@ -1,8 +1,11 @@
 // What is drawn of a curve. Pure, so that it can be tried without a browser.
 
-/// Where there was no number: `null` in lists, NaN in arrays of numbers.
+/// What clients of MLflow's mean by infinity is the largest number that there is.
+const LARGEST = 1.7e308;
+
+/// Where there is nothing to draw: `null` in lists, NaN in arrays of numbers, and what is infinite.
 export function isGap(y) {
-  return y === null || y === undefined || Number.isNaN(y);
+  return y === null || y === undefined || !(Math.abs(y) < LARGEST);
 }
 
 /// Of each column of pixels the first, the smallest, the largest and the last point: the line through them covers the
@@ -119,7 +122,7 @@ export function nearest(xs, x) {
 /// The mean of several curves over a common axis, with the band between the smallest and the largest.
 export function band(curves, columns) {
   const all = curves.filter((curve) => curve.xs.length)
-    .map((curve) => ({ xs: curve.xs, ys: curve.ys.map((y) => y ?? NaN) }));
+    .map((curve) => ({ xs: curve.xs, ys: curve.ys.map((y) => (isGap(y) ? NaN : y)) }));
   if (!all.length) return { xs: [], ys: [], low: [], high: [] };
   const from = Math.min(...all.map((curve) => curve.xs[0]));
   const to = Math.max(...all.map((curve) => curve.xs[curve.xs.length - 1]));

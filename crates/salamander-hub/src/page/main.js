@@ -126,12 +126,16 @@ function follow() {
   following?.abort();
   following = new AbortController();
   const live = document.getElementById("live");
+  const told = (type, change) => {
+    for (const listener of listeners) listener(change);
+  };
+  let lost = false;
   const state = (on) => {
     live.textContent = on ? "live" : "not connected";
     live.classList.toggle("on", on);
-  };
-  const told = (type, change) => {
-    for (const listener of listeners) listener(change);
+    // What has changed while nobody told of it is not told later.
+    if (on && lost) told("reset", {});
+    lost = !on;
   };
   stream("events", following.signal, told, state).catch(() => state(false));
 }

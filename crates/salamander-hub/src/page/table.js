@@ -93,6 +93,18 @@ function text(value) {
   return value === null || value === undefined ? "" : String(value);
 }
 
+/// Runs after some of them have changed: `fresh` are those as they are now, and what is new comes first. What is said of
+/// their experiments holds for all runs of these; `isShown` says which stay.
+export function mergeRuns(rows, changed, fresh, isShown) {
+  const [now, experiments] = [new Map(fresh.map((run) => [run.id, run])), new Map(fresh.map((run) => [run.experiment, run]))];
+  const [gone, known] = [new Set(changed), new Set(rows.map((row) => row.id))];
+  const kept = rows.filter((row) => now.has(row.id) || !gone.has(row.id)).map((row) => {
+    const other = experiments.get(row.experiment);
+    return now.get(row.id) ?? (other ? { ...row, labels: other.labels, archived: other.archived } : row);
+  });
+  return [...fresh.filter((run) => !known.has(run.id)), ...kept].filter(isShown);
+}
+
 /// Sorts by a column; what has no value comes last, whichever way it is sorted.
 export function sortBy(rows, columns, sort) {
   const column = columns.find((one) => one.key === (sort ?? "").replace(/^-/, ""));

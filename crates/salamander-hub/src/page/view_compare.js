@@ -8,11 +8,12 @@ import { diffLines, nearChanges } from "./diff.js";
 import { number } from "./format.js";
 import { prepare } from "./view_runs.js";
 
-/// Runs of one request, and charts that are made at once, then with each frame.
+/// Runs of one request.
 const ASKED = 1000;
 /// Runs that have a column each.
 const SIDE_BY_SIDE = 50;
-const [FIRST, MORE] = [24, 24];
+/// Milliseconds of a frame that charts may take; at least one is made or drawn.
+const BUDGET = 10;
 /// Runs that the legend names before it is asked for all.
 const NAMED = 100;
 
@@ -39,39 +40,76 @@ export function curveCharts(body, view, runs, { height = 260, usual = null, fetc
     }
     return allNames().filter(test).sort((a, b) => (a === "loss" ? -1 : b === "loss" ? 1 : a < b ? -1 : 1));
   };
+  /// What is to be drawn, the newest of each chart. A frame has no more of it than it has time for.
+  const due = new Map();
+  let drawing = false;
   const sight = new IntersectionObserver((entries) => {
     const fresh = [];
-    for (const entry of entries) {
-      entry.target.inSight = entry.isIntersecting;
-      if (entry.isIntersecting) fresh.push(entry.target.metric);
+    for (const { target, isIntersecting } of entries) {
+      const chart = charts.get(target.metric);
+      if (chart?.element !== target) continue;
+      target.inSight = isIntersecting;
+      target.classList.toggle("away", !isIntersecting);
+      if (!isIntersecting) {
+        chart.rest();
+        continue;
+      }
+      fresh.push(target.metric);
+      // What it showed before, until the newest is there.
+      if (chart.series.length && !due.has(target.metric)) due.set(target.metric, () => chart.draw());
     }
-    if (fresh.length) draw(fresh).catch(failed);
+    if (!fresh.length) return;
+    drawSoon();
+    draw(fresh).catch(failed);
   }, { rootMargin: "200px" });
   view.signal.addEventListener("abort", () => {
     sight.disconnect();
     for (const chart of charts.values()) chart.close();
   });
+  const drawSoon = () => {
+    if (!drawing) drawDue();
+  };
+  const drawDue = () => {
+    drawing = false;
+    if (view.signal.aborted) return;
+    const end = performance.now() + BUDGET;
+    for (const [name, act] of due) {
+      due.delete(name);
+      act();
+      if (performance.now() > end) break;
+    }
+    if (!due.size) return;
+    drawing = true;
+    requestAnimationFrame(drawDue);
+  };
   let round = 0;
   const draw = async (some) => {
-    const mine = (round += 1);
     const wanted = (some ?? [...charts.keys()]).filter((name) => charts.get(name)?.element.inSight);
     if (!wanted.length || !runs.length) return;
+    const [mine, asked] = [(round += 1), rangeOf(view.params)];
     const pixels = Math.max(...wanted.map((name) => charts.get(name).width)) * Math.min(2, window.devicePixelRatio || 1);
-    const { params } = view;
-    const found = await load(runs, wanted, { params, pixels, signal: view.signal });
-    if (mine < round && !some) return;
-    if (view.signal.aborted) return;
+    const found = await load(runs, wanted, { params: { ...view.params }, pixels, signal: view.signal });
+    // Another part is shown by now, and was asked for.
+    if (view.signal.aborted || asked !== rangeOf(view.params)) return;
     for (const name of wanted) {
-      const lines = series(runs, found[name], {
-        color: (run, at) => (params.group ? color(at) : colors.get(run.id)), group: params.group, pinned: params.pinned,
-      });
-      charts.get(name)?.set(lines, {
-        xLabel: axisName(params.x), logX: params.logx === "1", logY: params.logy === "1", smooth: Number(params.smooth ?? 0),
-        from: params.from === undefined ? undefined : Number(params.from), to: params.to === undefined ? undefined : Number(params.to),
-        wall: params.x === "wall", note: noteOf(found[name], params),
-      });
+      const chart = charts.get(name);
+      if (!chart || chart.round > mine) continue;
+      chart.round = mine;
+      due.set(name, () => show(name, found[name]));
     }
+    drawSoon();
     fetched(found);
+  };
+  const show = (name, curves) => {
+    const { params } = view;
+    const lines = series(runs, curves, {
+      color: (run, at) => (params.group ? color(at) : colors.get(run.id)), group: params.group, pinned: params.pinned,
+    });
+    charts.get(name)?.set(lines, {
+      xLabel: axisName(params.x), logX: params.logx === "1", logY: params.logy === "1", smooth: Number(params.smooth ?? 0),
+      from: params.from === undefined ? undefined : Number(params.from), to: params.to === undefined ? undefined : Number(params.to),
+      wall: params.x === "wall", note: noteOf(curves, params),
+    });
   };
   const failed = (error) => {
     if (!view.signal.aborted) count.textContent = error.message;
@@ -81,25 +119,28 @@ export function curveCharts(body, view, runs, { height = 260, usual = null, fetc
     const wanted = names();
     const all = allNames().length;
     count.textContent = wanted.length === all ? `${all} metrics` : `${wanted.length} of ${all} metrics`;
+    const kept = new Set(wanted);
     for (const [name, chart] of charts) {
-      if (wanted.includes(name)) continue;
+      if (kept.has(name)) continue;
       sight.unobserve(chart.element);
       chart.close();
       chart.element.remove();
       charts.delete(name);
     }
     const mine = (building += 1);
-    let place = 0;
-    const put = (from, to) => {
-      for (const name of wanted.slice(from, to)) {
+    const put = (from) => {
+      const end = performance.now() + BUDGET;
+      let place = from;
+      while (place < wanted.length && (place === from || performance.now() < end)) {
+        const name = wanted[place];
         if (!charts.has(name)) charts.set(name, newChart(name));
-        const at = cards.children[place];
-        if (at !== charts.get(name).element) cards.insertBefore(charts.get(name).element, at ?? null);
+        const [here, { element }] = [cards.children[place], charts.get(name)];
+        if (here !== element) cards.insertBefore(element, here ?? null);
         place += 1;
       }
-      if (to < wanted.length) requestAnimationFrame(() => mine === building && !view.signal.aborted && put(to, to + MORE));
+      if (place < wanted.length) requestAnimationFrame(() => mine === building && !view.signal.aborted && put(place));
     };
-    put(0, FIRST);
+    put(0);
     again();
   };
   let building = 0;
@@ -111,6 +152,7 @@ export function curveCharts(body, view, runs, { height = 260, usual = null, fetc
     const chart = new Chart({ title: name, height, zoomed });
     chart.element.metric = name;
     chart.element.inSight = false;
+    chart.element.classList.add("away");
     sight.observe(chart.element);
     return chart;
   };
@@ -128,6 +170,11 @@ export function curveCharts(body, view, runs, { height = 260, usual = null, fetc
     for (const run of runs) if (!colors.has(run.id)) colors.set(run.id, color(colors.size));
     build();
   } };
+}
+
+/// What of a view's address says which points are asked for.
+function rangeOf({ x, from, to, smooth }) {
+  return JSON.stringify([x, from, to, smooth]);
 }
 
 export async function compare(body, view) {

@@ -1,6 +1,6 @@
 // The registry: models with their versions and aliases.
 
-import { act, get } from "./api.js";
+import { act, get, getMlflow } from "./api.js";
 import { ask, attempt } from "./dialog.js";
 import { button, fill, h } from "./dom.js";
 import { time } from "./format.js";
@@ -9,16 +9,40 @@ export async function models(body, view) {
   const draw = async () => {
     const found = await get("models", {}, view.signal);
     const list = Array.isArray(found) ? found : found.items ?? [];
-    const details = await Promise.all(list.map((model) => get(`models/${encodeURIComponent(model.name)}`, {}, view.signal)));
+    const [details, theirs] = await Promise.all([
+      Promise.all(list.map((model) => get(`models/${encodeURIComponent(model.name)}`, {}, view.signal))), modelsOfClients(view.signal)]);
     fill(body, h("h1", {}, "Models"), h("div", { class: "bar" }, button("New model\u2026", async () => {
       const answer = await ask({ title: "New model", text: "Checkpoints of runs are registered as its versions.", confirm: "Make", fields: [{ name: "name", label: "Name", required: true }, { name: "description", label: "Description" }] });
       if (answer?.name.trim() && await attempt(() => act("POST", "models", { name: answer.name.trim(), description: answer.description }), "Made")) await draw();
     })),
-    list.length === 0 && h("p", { class: "empty" }, "No checkpoint is registered yet. The checkpoints of a run have a button for it."),
-    details.map((model) => modelCard(model, view, draw)));
+    list.length === 0 && theirs.length === 0 && h("p", { class: "empty" }, "No checkpoint is registered yet. The checkpoints of a run have a button for it."),
+    details.map((model) => modelCard(model, view, draw)),
+    theirs.length > 0 && [h("h2", {}, "Registered by clients of MLflow"), theirs.map(clientCard)]);
   };
   await draw();
   view.onChange((change) => (change.models ? draw() : null));
+}
+
+/// Models that clients of MLflow have registered, with their versions. A page that only looks at folders has none.
+async function modelsOfClients(signal) {
+  const { slots } = await get("cluster", {}, signal);
+  if (slots === null) return [];
+  const [found, versions] = await Promise.all([getMlflow("registered-models/search", { max_results: 1000 }, signal),
+    getMlflow("model-versions/search", { max_results: 5000 }, signal)]);
+  // Ours are among them, and stand above.
+  const theirs = (found.registered_models ?? []).filter(({ tags }) => !tags.some(({ key }) => key === "salamander.owner"));
+  return theirs.map((model) => ({ ...model, versions: (versions.model_versions ?? []).filter(({ name }) => name === model.name)
+    .sort((a, b) => Number(a.version) - Number(b.version)) }));
+}
+
+function clientCard(model) {
+  const row = (version) => h("tr", {}, h("td", { class: "num" }, version.version), h("td", {}, version.aliases.map((alias) => h("span", { class: "label" }, alias))),
+    h("td", {}, version.current_stage === "None" ? "" : version.current_stage), h("td", { title: version.run_id }, version.run_id.slice(0, 12)), h("td", { title: version.source }, version.source),
+    h("td", { title: version.description }, version.description), h("td", {}, time(version.creation_timestamp)));
+  return h("section", { class: "card" }, h("h2", {}, model.name), model.description && h("p", {}, model.description),
+    h("div", { class: "scroll" }, h("table", { "aria-label": `versions of ${model.name}` },
+      h("thead", {}, h("tr", {}, ["version", "aliases", "stage", "run", "files", "notes", "registered"].map((title) => h("th", { scope: "col" }, title)))),
+      h("tbody", {}, model.versions.map(row)))));
 }
 
 function modelCard(model, view, draw) {

@@ -1,17 +1,19 @@
 // All runs: a flat table with a choice of columns, sorted by any, filtered by a small language, grouped if wanted.
 
-import { act, all } from "./api.js";
+import { act, all, get } from "./api.js";
 import { groupOf, FIELDS } from "./curves.js";
 import { ask, attempt } from "./dialog.js";
 import { button, check, fileName, fill, h, save, select } from "./dom.js";
 import { parse } from "./filter.js";
 import { csvCell, duration, flat, number, time } from "./format.js";
-import { sortBy, Table } from "./table.js";
+import { mergeRuns, sortBy, Table } from "./table.js";
 import { curveCharts } from "./view_compare.js";
 
 const USUAL = ["name", "state", "model", "progress", "best", "loss", "started", "duration", "labels"];
 /// Curves of groups are those of so many runs at most.
 const GROUPED = 300;
+/// Runs that are asked for one by one when they have changed; of more the whole list is.
+const FEW = 200;
 
 export function state(row) {
   const known = /^[a-z_]+$/.test(row.state) ? row.state.split("_")[0] : "";
@@ -213,13 +215,16 @@ export async function runs(body, view) {
     doing, table.element, below);
   const load = async () => {
     const archived = view.params.archived === "1" ? "true" : null;
-    const take = (items) => {
-      rows = items.map((run) => (run.flat ? run : prepare(run)));
-      columns = [...ownColumns(view), ...metricColumns(rows.slice(0, 2000)), ...hparamColumns(rows.slice(0, 2000))];
-      draw();
-    };
     const items = await all("runs", { metrics: "*", archived, sort: "-started" }, (items) => items.length === 1000 && take([...items]), view.signal);
     take(items);
+    drawRest();
+  };
+  const take = (items) => {
+    rows = items.map((run) => (run.flat ? run : prepare(run)));
+    columns = [...ownColumns(view), ...metricColumns(rows.slice(0, 2000)), ...hparamColumns(rows.slice(0, 2000))];
+    draw();
+  };
+  const drawRest = () => {
     if (!picker.contains(document.activeElement)) {
       fill(picker, columnPicker(columns, new Set(wanted()), (names) => {
         view.set({ columns: names.join(",") });
@@ -232,7 +237,16 @@ export async function runs(body, view) {
   };
   await load();
   if (!rows.length) fill(below, h("p", { class: "empty" }, "There are no runs here yet. ", h("code", {}, "salamander train experiment.yaml"), " makes one."));
-  view.onChange(load, 1000);
+  // A list of thousands is not fetched again for the few that are being trained.
+  view.onChange(async (change) => {
+    const [changed, touched] = [change?.runs, new Set(change?.runs?.map((id) => Number(id.split(".")[0])))];
+    if (!changed || changed.length > FEW || !change.experiments?.every((id) => touched.has(id))) return load();
+    if (!changed.length) return;
+    const page = await get("runs", { ids: changed.join(","), limit: FEW, metrics: "*", archived: "true" }, view.signal);
+    const isShown = (run) => view.params.archived === "1" || !run.archived;
+    take(mergeRuns(rows, changed, page.items.map((run) => ({ ...run })), isShown));
+    drawRest();
+  }, 1000);
 }
 
 /// What can be done with the runs that are chosen.

@@ -42,6 +42,16 @@ client.delete_experiment(other)
 assert client.get_experiment(other).lifecycle_stage == "deleted"
 assert other not in [one.experiment_id for one in client.search_experiments()]
 client.restore_experiment(other)
+gone = client.create_experiment("gone", tags={"team": "x"})
+within = client.create_run(gone).info.run_id
+client.delete_experiment(gone)
+assert client.get_run(within).info.lifecycle_stage == "deleted", "its runs go with it"
+refused(lambda: client.create_run(gone), "INVALID_PARAMETER_VALUE")
+refused(lambda: client.log_metric(within, "loss", 1.0), "INVALID_PARAMETER_VALUE")
+refused(lambda: client.rename_experiment(gone, "back"), "INVALID_STATE")
+refused(lambda: client.delete_experiment(gone), "RESOURCE_DOES_NOT_EXIST")
+client.restore_experiment(gone)
+assert client.get_run(within).info.lifecycle_stage == "active", "and come back with it"
 
 # Runs, nested ones too.
 folder = tempfile.mkdtemp()
@@ -72,6 +82,14 @@ batch = [Metric("many", value, 1000 + value, value) for value in range(900)]
 client.log_batch(run.info.run_id, batch, [Param("extra", "x")], [RunTag("k", "v")])
 client.log_batch(run.info.run_id, batch)
 assert len(client.get_metric_history(run.info.run_id, "many")) == 900
+client.log_param(run.info.run_id, "long", "x" * 7000)
+assert len(client.get_run(run.info.run_id).data.params["long"]) == 6000, "what is too long is cut"
+for name in ["a?b", "../up", "a//b"]:
+    refused(lambda: client.log_metric(run.info.run_id, name, 1.0), "INVALID_PARAMETER_VALUE")
+twice = [Param("twice", "1"), Param("twice", "2")]
+refused(lambda: client.log_batch(run.info.run_id, params=twice), "INVALID_PARAMETER_VALUE")
+many = [Param(f"p{at}", "x") for at in range(101)]
+refused(lambda: client.log_batch(run.info.run_id, params=many), "INVALID_PARAMETER_VALUE")
 client.set_tag(run.info.run_id, "gone", "1")
 client.delete_tag(run.info.run_id, "gone")
 assert "gone" not in client.get_run(run.info.run_id).data.tags
@@ -90,7 +108,13 @@ assert names(order_by=["metrics.accuracy DESC"]) == ["parent", "child"]
 page = client.search_runs([team], max_results=1)
 assert len(page) == 1 and page.token
 assert len(client.search_runs([team], max_results=1, page_token=page.token)) == 1
-refused(lambda: client.search_runs([team], "metrics.loss <"), "INVALID_PARAMETER_VALUE")
+assert names(filter_string=f"run_id IN ('{run.info.run_id}')") == ["parent"]
+assert names(filter_string="tags.phase IS NULL and metrics.loss > .01") == ["child"]
+assert names(order_by=["metrics.broken DESC", "attributes.start_time DESC"])[0] == "parent"
+for mistake in ["metrics.loss <", "attributes.colour = 'red'", "params.depth > '3'", "params.depth = 3"]:
+    refused(lambda: client.search_runs([team], mistake), "INVALID_PARAMETER_VALUE")
+refused(lambda: client.search_runs([team], order_by=["colour ASC"]), "INVALID_PARAMETER_VALUE")
+refused(lambda: client.search_experiments(filter_string="metrics.loss < 1"), "INVALID_PARAMETER_VALUE")
 client.delete_run(child.info.run_id)
 assert names() == ["parent"]
 assert names(run_view_type=ViewType.DELETED_ONLY) == ["child"]
@@ -113,7 +137,18 @@ second = client.create_model_version("digits", source, run.info.run_id, tags={"a
 assert (str(first.version), str(second.version)) == ("1", "2")
 client.set_registered_model_alias("digits", "champion", "2")
 assert str(client.get_model_version_by_alias("digits", "champion").version) == "2"
+refused(lambda: client.get_model_version_by_alias("digits", "nobody"), "INVALID_PARAMETER_VALUE")
+refused(lambda: client.set_registered_model_alias("digits", "v1", "1"), "INVALID_PARAMETER_VALUE")
+assert str(client.get_model_version_by_alias("digits", "latest").version) == "2"
+client.transition_model_version_stage("digits", "1", "Production")
+assert [str(one.version) for one in client.get_latest_versions("digits", ["Production"])] == ["1"]
 client.set_model_version_tag("digits", "1", "checked", "yes")
+found = client.search_model_versions("tags.checked = 'yes' and version_number >= 1")
+assert [str(one.version) for one in found] == ["1"]
+client.create_registered_model("copies")
+copy = client.copy_model_version("models:/digits/1", "copies")
+assert client.get_model_version_download_uri("copies", copy.version) == source
+client.delete_registered_model("copies")
 client.update_model_version("digits", "1", "the first")
 assert client.get_model_version("digits", "1").description == "the first"
 found = client.search_model_versions("name = 'digits'")
@@ -136,16 +171,22 @@ class Twice(mlflow.pyfunc.PythonModel):
 import numpy
 
 with mlflow.start_run(run_name="model") as made:
-    mlflow.log_input(mlflow.data.from_numpy(numpy.ones((4, 2)), name="ones"), context="training")
+    mlflow.log_input(mlflow.data.from_numpy(numpy.ones((4, 2)), name="ones"), context="training", tags={"a": "b"})
+    mlflow.log_input(mlflow.data.from_numpy(numpy.zeros((4, 2)), name="zeros"), context="testing")
     logged = mlflow.pyfunc.log_model(
         name="twice", python_model=Twice(), registered_model_name="twice", pip_requirements=["mlflow"]
     )
     mlflow.log_metric("quality", 0.8, model_id=logged.model_id)
 inputs = client.get_run(made.info.run_id).inputs.dataset_inputs
-assert [one.dataset.name for one in inputs] == ["ones"]
-assert names(filter_string="datasets.name = 'ones'") == ["model"]
+assert sorted(one.dataset.name for one in inputs) == ["ones", "zeros"]
+for found in ["name = 'ones'", "name = 'zeros'", "context = 'training'", "context IN ('testing')"]:
+    assert names(filter_string=f"datasets.{found}") == ["model"], found
+assert names(filter_string="datasets.name = 'twos'") == []
 models = mlflow.search_logged_models([team], output_format="list")
 assert [one.name for one in models] == ["twice"] and models[0].metrics[0].value == 0.8
+for found, count in [("metrics.quality > 0.7", 1), ("status = 'READY'", 1), ("name = 'thrice'", 0)]:
+    models = mlflow.search_logged_models([team], filter_string=found, output_format="list")
+    assert len(models) == count, found
 client.set_registered_model_alias("twice", "champion", "1")
 for address in ("models:/twice/1", "models:/twice@champion", logged.model_uri):
     assert mlflow.pyfunc.load_model(address).predict(numpy.array([21]))[0] == 42
@@ -162,4 +203,16 @@ assert "summary.json" in files and "run.lock" not in files, files
 summary = client.download_artifacts(trained.info.run_id, "summary.json", tempfile.mkdtemp())
 assert json.load(open(summary))["state"] == "completed"
 refused(lambda: client.log_metric(trained.info.run_id, "loss", 1.0), "INVALID_STATE")
+
+# What was registered here: read as their own models are, and changed by nobody.
+assert "ours" in [one.name for one in client.search_registered_models()]
+version = client.get_model_version_by_alias("ours", "champion")
+assert (str(version.version), version.description) == ("1", "the first")
+assert version.run_id == trained.info.run_id
+assert [one.run_id for one in client.search_model_versions("name = 'ours'")] == [trained.info.run_id]
+back = mlflow.artifacts.download_artifacts("models:/ours@champion", dst_path=tempfile.mkdtemp())
+assert json.load(open(os.path.join(back, "manifest.json")))["steps"] == 30
+refused(lambda: client.create_registered_model("ours"), "RESOURCE_ALREADY_EXISTS")
+refused(lambda: client.set_registered_model_tag("ours", "a", "b"), "INVALID_STATE")
+refused(lambda: client.delete_registered_model("ours"), "INVALID_STATE")
 print(json.dumps({"parent": run.info.run_id, "version": mlflow.__version__}))

@@ -82,6 +82,40 @@ fn thousands_of_idle_streams_disturb_nobody() {
 }
 
 #[test]
+fn a_stream_of_logs_goes_on_where_it_broke_and_odd_names_do_no_harm() {
+    let runs = tempfile::tempdir().expect("a folder");
+    let logs = write_run(runs.path(), "a", 10).join("logs");
+    for name in ["new\nline.log", "a,b.log", "a:1.log"] {
+        std::fs::write(logs.join(name), "of nobody\n").expect("written");
+    }
+    let serving = Serving::start(runs.path(), Access::Open);
+    // The first event: its id, and the lines that it has.
+    let first = |last: &str| {
+        let request =
+            format!("GET /api/v1/runs/1.1/logs/follow HTTP/1.1\r\nHost: localhost\r\n{last}\r\n");
+        let mut stream = TcpStream::connect(serving.address).expect("connected");
+        stream.write_all(request.as_bytes()).expect("sent");
+        let (mut id, mut data) = (None, None);
+        for line in BufReader::new(stream).lines() {
+            let line = line.expect("a line");
+            id = id.or(line.strip_prefix("id:").map(|id| id.trim().to_string()));
+            data = data.or(line.strip_prefix("data:").map(String::from));
+            if let (Some(id), Some(data)) = (&id, &data) {
+                return (id.clone(), data.clone());
+            }
+        }
+        panic!("the stream has ended: {id:?} {data:?}");
+    };
+    let (id, data) = first("");
+    assert_eq!(id, "worker-0:2");
+    assert!(data.contains("starts") && data.contains("lease expired"), "{data}");
+    assert!(!data.contains("of nobody"), "{data}");
+    let (id, data) = first("Last-Event-ID: worker-0:1\r\n");
+    assert_eq!(id, "worker-0:2");
+    assert!(!data.contains("starts") && data.contains("lease expired"), "{data}");
+}
+
+#[test]
 fn large_bodies_are_refused_before_they_are_read() {
     let runs = tempfile::tempdir().expect("a folder");
     let serving = Serving::start(runs.path(), Access::Open);

@@ -4,6 +4,8 @@ mod folders;
 mod full_disk;
 mod hostile;
 mod mlflow;
+#[path = "../support/open_metrics.rs"]
+mod open_metrics;
 #[path = "place_sqlite.rs"]
 mod place;
 mod queue;

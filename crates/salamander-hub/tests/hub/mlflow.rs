@@ -33,6 +33,7 @@ fn mlflows_client_logs_searches_registers_and_reads_what_we_trained() {
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/hub/client_of_mlflow.py");
     let parent = {
         let serving = Serving::start(runs.path(), Access::Open);
+        register(&serving);
         let address = format!("http://{}", serving.address);
         let output = Command::new(&python).args([script, &address]).output().expect("python");
         let errors = String::from_utf8_lossy(&output.stderr);
@@ -56,6 +57,17 @@ fn mlflows_client_logs_searches_registers_and_reads_what_we_trained() {
     let metrics = serving.hub.store().metrics(id).expect("read");
     let many = metrics.iter().find(|metric| metric.name == "many").expect("there");
     assert_eq!((many.points, many.last), (900, Some(899.0)));
+}
+
+/// Makes the checkpoint of the run a version of a model of ours.
+fn register(serving: &Serving) {
+    let client = serving.client();
+    let model = json!({"name": "ours", "description": "trained here"});
+    client.post::<Json>("api/v1/models", &model).expect("made");
+    let version = json!({"run": "1.1", "checkpoint": "step-00000030", "notes": "the first"});
+    client.post::<Json>("api/v1/models/ours/versions", &version).expect("registered");
+    let alias = json!({"alias": "champion", "version": 1});
+    client.post::<Json>("api/v1/models/ours/aliases", &alias).expect("named");
 }
 
 #[test]

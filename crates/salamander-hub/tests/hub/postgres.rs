@@ -4,6 +4,8 @@ mod encrypted;
 mod folders;
 mod hostile;
 mod mlflow;
+#[path = "../support/open_metrics.rs"]
+mod open_metrics;
 mod outage;
 #[path = "place_postgres.rs"]
 mod place;

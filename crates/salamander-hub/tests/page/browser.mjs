@@ -378,6 +378,31 @@ await page.locator("figure.chart").first().scrollIntoViewIfNeeded();
 await page.waitForFunction(() => document.querySelector("figure.chart canvas")?.dataset.curves === "1");
 assert(await page.evaluate(() => document.documentElement.scrollWidth <= window.innerWidth), "nothing is wider than a phone");
 await look("phone");
+// A run with very many metrics: only charts that are looked at are drawn, and those that were have given their canvas back.
+const MANY = 400;
+await page.setViewportSize({ width: 1280, height: 900 });
+const measured = Object.fromEntries(Array.from({ length: MANY }, (_, metric) => [`many/${metric}`, metric]));
+fs.appendFileSync(`${RUNS}/live-1/metrics.jsonl`, JSON.stringify({ kind: "step", steps: 30, epoch: 0, loss: 1, learning_rate: 0.1, time: 1_700_000_002, ...measured }) + "\n");
+await until("all metrics are in the store", async () => (await api(`runs/${live.id}/metrics`)).length >= MANY);
+await open(`#/run/${live.id}/curves?metrics=^many/`);
+await page.waitForFunction((count) => document.querySelectorAll("figure.chart").length === count, MANY);
+const drawn = (place) => page.evaluate((at) => {
+  const canvas = [...document.querySelectorAll("figure.chart")].at(at).querySelector("canvas");
+  return canvas !== null && canvas.width > 0 && canvas.dataset.curves === "1";
+}, place);
+await until("the first is drawn", () => drawn(0));
+assert(await page.locator("figure.chart canvas:not(.over)").count() < MANY / 4, "only what is in sight has a canvas");
+await page.evaluate(() => window.scrollTo(0, document.documentElement.scrollHeight));
+await until("the last is drawn, and the first is no more", async () => await drawn(-1) && !(await drawn(0)));
+await page.evaluate(() => window.scrollTo(0, 0));
+await until("the first is drawn again", async () => await drawn(0) && !(await drawn(-1)));
+await look("many");
+// A table that is open has what has changed.
+await open("#/runs?columns=name,progress&filter=name = live");
+const row = (text) => page.waitForFunction((part) => document.querySelector("tbody tr:not(.space)")?.textContent.includes(part), text);
+await row("30");
+fs.appendFileSync(`${RUNS}/live-1/metrics.jsonl`, JSON.stringify({ kind: "step", steps: 77, epoch: 0, loss: 1, learning_rate: 0.1, time: 1_700_000_003 }) + "\n");
+await row("77");
 await noHarm();
 assert.deepEqual(elsewhere, [], "no request leaves the machine");
 assert.deepEqual(problems, [], "no errors in the console");

@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import fs from "node:fs";
 import { createRequire } from "node:module";
 
-const { URL: base, TOKEN, PLAYWRIGHT, SALAMANDER_SCREENSHOTS: pictures } = process.env;
+const { URL: base, TOKEN, EDITOR, PLAYWRIGHT, SALAMANDER_SCREENSHOTS: pictures } = process.env;
 const { chromium } = createRequire(`${PLAYWRIGHT}/`)("playwright-core");
 const browser = await chromium.launch({ timeout: 120_000, executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium", args: ["--no-sandbox"] });
 const context = await browser.newContext({ acceptDownloads: true });
@@ -34,6 +34,20 @@ const download = page.waitForEvent("download");
 await page.click("[aria-label='download model.safetensors']");
 assert.equal(fs.readFileSync(await (await download).path(), "utf8"), "these are weights");
 await page.click("dialog button:text-is('Close')");
+// What a client of MLflow has registered stands on the page, as text.
+const register = async (call, body) => {
+  const answer = await fetch(`${base}/api/2.0/mlflow/${call}`, { method: "POST", headers: { Authorization: `Bearer ${EDITOR}`, "Content-Type": "application/json" }, body: JSON.stringify(body) });
+  assert.equal(answer.status, 200, await answer.text());
+};
+const hostile = "<img src=x onerror='window.hurt=1'>";
+await register("registered-models/create", { name: "<b>theirs", description: hostile });
+await register("model-versions/create", { name: "<b>theirs", source: "mlflow-artifacts:/0/x", description: "the first" });
+await register("registered-models/alias", { name: "<b>theirs", alias: "champion", version: "1" });
+await page.goto(`${base}/#/models`);
+await page.waitForSelector("[aria-label='versions of <b>theirs']");
+const registered = await page.textContent("main");
+for (const part of ["<b>theirs", hostile, "the first", "champion"]) assert(registered.includes(part), part);
+assert.equal(await page.evaluate(() => window.hurt), undefined, "a description was executed");
 // A viewer may look, and is told why nothing more.
 await page.goto(`${base}/#/search/1`);
 await page.click("button:text-is('Archive')");

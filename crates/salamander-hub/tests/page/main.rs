@@ -211,6 +211,8 @@ fn users_log_in_on_the_page() {
     let hub = Hub::open(runs.path(), None).expect("opened");
     hub.store().set_user("ada", UserRole::Viewer, 0).expect("made");
     let token = hub.store().new_token("ada", 0, None).expect("made");
+    hub.store().set_user("eve", UserRole::Editor, 0).expect("made");
+    let editor = hub.store().new_token("eve", 0, None).expect("made");
     let address = SocketAddr::from(([127, 0, 0, 1], 0));
     let listen = Listen { address, tls: None, proxy: None, login: true };
     let options = DaemonOptions {
@@ -225,6 +227,7 @@ fn users_log_in_on_the_page() {
     let mut command = node("login.mjs");
     command.env("LANG", "en_US.UTF-8").env("PLAYWRIGHT", playwright);
     command.env("URL", format!("http://{}", daemon.address())).env("TOKEN", token);
+    command.env("EDITOR", editor);
     let output = command.output().expect("node");
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{said}");

@@ -1,14 +1,14 @@
 // The parts of the page that need no browser.
 
 import assert from "node:assert/strict";
-import { band, interpolate, logTicks, nearest, rankCorrelation, reduce, smooth, ticks } from "../../src/page/curve.js";
+import { band, interpolate, isGap, logTicks, nearest, rankCorrelation, reduce, smooth, ticks } from "../../src/page/curve.js";
 import { byMetric, decode } from "../../src/page/curves.js";
 import { diffLines, nearChanges } from "../../src/page/diff.js";
 import { parse } from "../../src/page/filter.js";
 import { csvCell, duration, flat, number, plain } from "../../src/page/format.js";
 import { eventsOf, goodput, stretchesOf } from "../../src/page/run_events.js";
 import { line, pixelOf } from "../../src/page/raster.js";
-import { sortBy } from "../../src/page/table.js";
+import { mergeRuns, sortBy } from "../../src/page/table.js";
 import { bins, importance, rungsOf } from "../../src/page/trials.js";
 
 // Every extreme of every pixel survives.
@@ -101,6 +101,15 @@ assert.equal(duration(61_000), "1 min 1 s");
 const columns = [{ key: "a", value: (one) => one.a }];
 assert.deepEqual(sortBy([{ a: 2 }, { a: null }, { a: 10 }], columns, "-a").map((one) => one.a), [10, 2, null]);
 
+// Runs that have changed take the places of what they were, new ones come first, and what is said of an experiment is
+// said of all its runs.
+const before = [{ id: "1.1", experiment: 1, steps: 1, labels: [] }, { id: "1.2", experiment: 1, steps: 1, labels: [] }, { id: "2.1", experiment: 2, steps: 9, labels: ["b"] }, { id: "3.1", experiment: 3, steps: 4, labels: [] }];
+const changedRuns = [{ id: "4.1", experiment: 4, steps: 0, labels: [] }, { id: "1.2", experiment: 1, steps: 2, labels: ["a"], archived: false }];
+assert.deepEqual(mergeRuns(before, ["4.1", "1.2", "3.1"], changedRuns, () => true).map(({ id, steps, labels }) => [id, steps, labels.join()]),
+  [["4.1", 0, ""], ["1.1", 1, "a"], ["1.2", 2, "a"], ["2.1", 9, "b"]]);
+assert.deepEqual(mergeRuns(before, ["1.1"], [{ ...before[0], archived: true }], (run) => !run.archived).map(({ id }) => id), ["2.1", "3.1"]);
+assert.deepEqual(mergeRuns(before, [], [], () => true), before);
+
 // Files line by line: what is left of both makes both again.
 for (const [a, b] of [["a\nb\nc", "a\nx\nc"], ["", "a"], ["a\nb", "a\nb"], ["a\nb\nc\nd", "b\nd\ne"], ["x", "y"]]) {
   const lines = diffLines(a, b);
@@ -120,6 +129,10 @@ const steady = Array.from({ length: 101 }, (_, step) => step / 10);
 assert.equal(goodput(steady).share, 1);
 assert.equal(Number(goodput([...steady, 20]).share.toFixed(3)), Number((1 - 9.9 / 20).toFixed(3)));
 assert.equal(goodput([1, 2]), null);
+
+// What is infinite, also as MLflow's clients send it, does not make the rest of a curve a line.
+assert.deepEqual([null, undefined, NaN, Infinity, -Infinity, 1.7976931348623157e308, 1e300, 0, -5].map(isGap), [true, true, true, true, true, true, false, false, false]);
+assert.deepEqual(band([{ xs: [0, 1, 2], ys: [1, 1.7976931348623157e308, 3] }], 2).ys, [1, 3]);
 
 // Importance: all of it, none of it, and what is not monotone.
 const many = Array.from({ length: 200 }, (_, trial) => trial / 200);

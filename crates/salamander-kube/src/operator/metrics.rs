@@ -32,9 +32,9 @@ pub struct OperatorMetrics {
 
 impl Default for OperatorMetrics {
     fn default() -> Self {
-        let mut registry = Registry::with_prefix("salamander");
+        let mut registry = Registry::with_prefix("salamander_operator");
         let (leader, jobs) = (Gauge::default(), JobsByPhase::default());
-        registry.register("operator_leader", "Whether this operator leads", leader.clone());
+        registry.register("leader", "Whether this operator leads", leader.clone());
         let mut counter = |name: &str, help: &str| {
             let counter = Counter::default();
             registry.register(name, help, counter.clone());
@@ -115,13 +115,16 @@ mod tests {
             writer.apply_watcher_event(&Event::Apply(job(name, phase)));
         }
         let page = metrics.encode();
-        assert!(page.contains("\nsalamander_jobs{phase=\"Running\"} 2\n"), "{page}");
+        assert!(page.contains("\nsalamander_operator_jobs{phase=\"Running\"} 2\n"), "{page}");
         assert!(!page.contains("Pending"), "{page}");
-        for line in ["salamander_operator_leader 1\n", "salamander_reconciles_total 1\n", "# EOF\n"]
-        {
+        for line in [
+            "salamander_operator_leader 1\n",
+            "salamander_operator_reconciles_total 1\n",
+            "# EOF\n",
+        ] {
             assert!(page.contains(line), "{line}{page}");
         }
         writer.apply_watcher_event(&Event::Delete(job("a", "Running")));
-        assert!(metrics.encode().contains("\nsalamander_jobs{phase=\"Running\"} 1\n"));
+        assert!(metrics.encode().contains("\nsalamander_operator_jobs{phase=\"Running\"} 1\n"));
     }
 }

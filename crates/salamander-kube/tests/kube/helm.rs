@@ -16,6 +16,7 @@ use salamander_kube::progress::{JobProgress, WorkerFigures};
 use serde_json::{Value, json};
 
 use crate::manifests::{objects, validate};
+use crate::open_metrics;
 
 const DEPLOY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy");
 const NOTE: &str = "# Made from deploy/base by a test of salamander-kube; do not edit.\n";
@@ -269,7 +270,14 @@ fn the_dashboard_asks_for_figures_that_there_are() {
     let tables = vec![table];
     let server = ServerMetrics::default().encode(&ServerFigures { tables, ..Default::default() });
     let worker = WorkerMetrics::default().encode(&TrainingFigures::default());
-    let known = OperatorMetrics::default().encode() + &run.encode() + &worker + &server;
+    let (operator, run) = (OperatorMetrics::default().encode(), run.encode());
+    for (page, role) in
+        [(&operator, "operator"), (&run, "run"), (&worker, "worker"), (&server, "server")]
+    {
+        let values = open_metrics::check(page, &format!("salamander_{role}_"));
+        assert!(values > 2, "{role}: {page}");
+    }
+    let known = operator + &run + &worker + &server;
     // Hubs and servers of models are other crates': what they register is in their sources.
     let others = ["salamander-hub/src/api/figures.rs", "salamander-serve/src/engine/metrics.rs"];
     let others = others.map(|path| read(Path::new("../crates").join(path))).concat();

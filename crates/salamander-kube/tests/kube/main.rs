@@ -12,6 +12,8 @@ mod life;
 mod limits;
 mod manifest_jobs;
 mod manifests;
+#[path = "../../../salamander-hub/tests/support/open_metrics.rs"]
+mod open_metrics;
 mod outcome;
 mod policies;
 mod refusals;

@@ -5,6 +5,8 @@ use serde_json::{Value, json};
 
 use fake_cluster::{Cluster, JOBS, NAMESPACE, Operator, PODS, job, page, wait_until};
 
+use crate::open_metrics;
+
 const BUDGETS: &str = "/apis/policy/v1/poddisruptionbudgets";
 
 fn status(cluster: &Cluster) -> Value {
@@ -128,6 +130,8 @@ fn a_master_shows_the_figures_of_its_run() {
     let address = std::fs::read_to_string(address).expect("an address");
     wait_until("its figures are there", || {
         let page = page(&address, "/metrics").expect("answered");
+        let (_, figures) = page.split_once("\r\n\r\n").expect("a body");
+        assert!(open_metrics::check(figures, "salamander_run_") > 8, "{page}");
         let has = |line: &str| page.contains(&format!("\nsalamander_run_{line}"));
         has("workers 2\n") && has("wanted_workers 2\n") && has("generations ") && has("loss 0.")
     });

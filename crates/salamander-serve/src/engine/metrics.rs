@@ -1,18 +1,26 @@
 //! What a server's metrics say about each model, whatever its versions: the page of `/metrics`.
 
-use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::time::Duration;
 
 use prometheus_client::encoding::{EncodeLabelSet, text};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::{Family, MetricConstructor};
+use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
+
+/// What all names begin with.
+const PREFIX: &str = "salamander_serve";
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ModelLabel {
     model: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct VersionLabels {
+    model: String,
+    version: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -87,7 +95,7 @@ impl ServingMetrics {
     pub(crate) fn new() -> Self {
         let times = || Histograms::new_with_constructor(Buckets::Seconds);
         let mut metrics = Self {
-            registry: Registry::with_prefix("salamander_serve"),
+            registry: Registry::with_prefix(PREFIX),
             requests: Family::default(),
             loads: Family::default(),
             records: Family::default(),
@@ -136,40 +144,34 @@ impl ServingMetrics {
     pub(crate) fn page(&self, now: &[VersionNow]) -> String {
         let mut page = String::new();
         // Writing to a string does not fail.
-        let _ = text::encode(&mut page, &self.registry);
-        let mut page = page.trim_end_matches("# EOF\n").to_string();
-        let _ = writeln!(page, "# HELP salamander_serve_waiting Requests that wait.");
-        let _ = writeln!(page, "# TYPE salamander_serve_waiting gauge");
-        let mut sums: BTreeMap<&str, usize> = BTreeMap::new();
-        now.iter().for_each(|one| *sums.entry(&one.model).or_default() += one.waiting);
-        for (model, waiting) in sums {
-            let _ = writeln!(page, "salamander_serve_waiting{{model=\"{model}\"}} {waiting}");
-        }
-        let _ = writeln!(page, "# HELP salamander_serve_version The version in service.");
-        let _ = writeln!(page, "# TYPE salamander_serve_version gauge");
-        for VersionNow { model, version, .. } in now {
-            let (version, ready) = (version.as_deref().unwrap_or(""), u8::from(version.is_some()));
-            let _ = writeln!(
-                page,
-                "salamander_serve_version{{model=\"{model}\",version=\"{version}\"}} {ready}"
-            );
-        }
-        if now.iter().any(|one| one.unknown_ids.is_some()) {
-            let _ = writeln!(
-                page,
-                "# HELP salamander_serve_unknown_ids Look-ups of ids that no row of a table has."
-            );
-            let _ = writeln!(page, "# TYPE salamander_serve_unknown_ids counter");
-        }
-        for VersionNow { model, version, unknown_ids, .. } in now {
-            let (Some(version), Some(count)) = (version, unknown_ids) else { continue };
-            let _ = writeln!(
-                page,
-                "salamander_serve_unknown_ids_total{{model=\"{model}\",version=\"{version}\"}} {count}"
-            );
-        }
-        page + "# EOF\n"
+        let _ = text::encode_registry(&mut page, &self.registry);
+        let _ = text::encode(&mut page, &at_this_moment(now));
+        page
     }
+}
+
+fn at_this_moment(now: &[VersionNow]) -> Registry {
+    let mut registry = Registry::with_prefix(PREFIX);
+    let waiting: Family<ModelLabel, Gauge> = Family::default();
+    let versions: Family<VersionLabels, Gauge> = Family::default();
+    let unknown_ids: Family<VersionLabels, Counter> = Family::default();
+    registry.register("waiting", "Requests that wait", waiting.clone());
+    registry.register("version", "The version in service", versions.clone());
+    if now.iter().any(|one| one.unknown_ids.is_some()) {
+        let help = "Look-ups of ids that no row of a table has";
+        registry.register("unknown_ids", help, unknown_ids.clone());
+    }
+    for one in now {
+        let label = ModelLabel { model: one.model.clone() };
+        waiting.get_or_create(&label).inc_by(one.waiting as i64);
+        let version = one.version.clone().unwrap_or_default();
+        let labels = VersionLabels { model: one.model.clone(), version };
+        versions.get_or_create(&labels).set(one.version.is_some().into());
+        if let (Some(_), Some(count)) = (&one.version, one.unknown_ids) {
+            unknown_ids.get_or_create(&labels).inc_by(count);
+        }
+    }
+    registry
 }
 
 impl ModelMetrics {
@@ -220,5 +222,9 @@ mod tests {
             assert!(page.contains(line), "{line} is not in\n{page}");
         }
         assert!(page.ends_with("# EOF\n") && page.matches("# EOF").count() == 1);
+        let (model, version) = ("a\"b\\".to_string(), None);
+        let page = metrics.page(&[VersionNow { model, version, waiting: 1, unknown_ids: None }]);
+        assert!(page.contains(r#"salamander_serve_waiting{model="a\"b\\"} 1"#), "{page}");
+        assert!(!page.contains("unknown_ids"), "{page}");
     }
 }

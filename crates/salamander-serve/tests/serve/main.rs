@@ -7,6 +7,8 @@ mod clients;
 mod grpc;
 mod many;
 mod mutations;
+#[path = "../../../salamander-hub/tests/support/open_metrics.rs"]
+mod open_metrics;
 mod openapi;
 mod page;
 mod rest;

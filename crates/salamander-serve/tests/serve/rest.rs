@@ -3,6 +3,7 @@
 use std::io::Write as _;
 use std::sync::Arc;
 
+use crate::open_metrics;
 use crate::support::{self, Running, Times, get, post, registry};
 use salamander_serve::{Batching, ServerOptions, ServingToken};
 use serde_json::json;
@@ -195,6 +196,7 @@ fn statistics_and_metrics_count() {
     let page = String::from_utf8(get(server.address, "/metrics").body).unwrap();
     let line = "salamander_serve_requests_total{model=\"double\",outcome=\"answered\"} 3";
     assert!(page.contains(line), "{page}");
+    assert!(open_metrics::check(&page, "salamander_serve_") > 20, "{page}");
 }
 
 #[test]

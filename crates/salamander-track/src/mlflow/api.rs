@@ -1,17 +1,14 @@
 //! The calls of MLflow's REST API that a run needs.
 
 use std::env;
-use std::time::Duration;
 
 use reqwest::header::CONTENT_TYPE;
 use reqwest::{Client, Method, RequestBuilder, StatusCode, Url};
 use serde_json::{Value, json};
 
 use super::batch::MetricPoint;
+use crate::http;
 
-/// How long a connection, and an answer, may take.
-const CONNECT: Duration = Duration::from_secs(5);
-const ANSWER: Duration = Duration::from_secs(60);
 /// As much of an answer that is an error as is told.
 const SHOWN: usize = 300;
 
@@ -66,14 +63,11 @@ impl Credentials {
 impl MlflowApi {
     /// At this address; nothing is sent yet.
     pub fn new(uri: &str) -> Result<Self, Error> {
-        // Another part of the program may have chosen before; it is the same one.
-        let _ = rustls::crypto::ring::default_provider().install_default();
         let wrong = |message: String| Error::Refused { code: "INVALID_ADDRESS".into(), message };
         let slash = if uri.ends_with('/') { "" } else { "/" };
         let base = Url::parse(&format!("{uri}{slash}"));
         let base = base.map_err(|error| wrong(format!("{uri}: {error}")))?;
-        let http = Client::builder().connect_timeout(CONNECT).timeout(ANSWER).build();
-        let http = http.map_err(|error| wrong(format!("{uri}: {error}")))?;
+        let http = http::client().map_err(|error| wrong(format!("{uri}: {error}")))?;
         Ok(Self { base, http, credentials: Credentials::from_environment() })
     }
 
@@ -209,7 +203,7 @@ impl MlflowApi {
             Credentials::Token(token) => request.bearer_auth(token),
             Credentials::Basic(user, password) => request.basic_auth(user, password.as_ref()),
         };
-        let away = |error: reqwest::Error| Error::Away(reasons(&error));
+        let away = |error: reqwest::Error| Error::Away(http::reasons(&error));
         let answer = request.send().await.map_err(away)?;
         let status = answer.status();
         let bytes = answer.bytes().await.map_err(away)?;
@@ -267,17 +261,6 @@ fn refusal(status: StatusCode, bytes: &[u8]) -> Error {
         408 | 429 | 500 | 502 | 503 | 504 => Error::Away(format!("{status}: {message}")),
         _ => Error::Refused { code, message },
     }
-}
-
-/// An error with what it came from.
-fn reasons(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut next = error.source();
-    while let Some(error) = next {
-        text.push_str(&format!(": {error}"));
-        next = error.source();
-    }
-    text
 }
 
 #[cfg(test)]

@@ -64,10 +64,11 @@ pub fn metrics(point: &LoggedPoint) -> impl Iterator<Item = MetricPoint> {
 pub fn key(name: &str) -> String {
     let allowed = |c: char| c.is_ascii_alphanumeric() || "_-./ ".contains(c);
     let clean = name.chars().map(|c| if allowed(c) { c } else { '_' });
-    // A path that leaves its folder is refused.
+    // A path that leaves its folder is refused, and one that has another name.
     let clean: String = clean.take(LONGEST_KEY).collect::<String>().replace("..", "__");
-    let clean = clean.trim_matches(|c| c == '/' || c == ' ');
-    if clean.is_empty() || clean == "." { "_".to_string() } else { clean.to_string() }
+    let parts = clean.trim_matches(['/', ' ']).split('/');
+    let parts: Vec<&str> = parts.filter(|part| !matches!(*part, "" | ".")).collect();
+    if parts.is_empty() { "_".to_string() } else { parts.join("/") }
 }
 
 /// A parameter's value as text.
@@ -134,7 +135,23 @@ mod tests {
             let key = key(&name);
             prop_assert!(!key.is_empty() && key.len() <= LONGEST_KEY);
             prop_assert!(key.chars().all(|c| c.is_ascii_alphanumeric() || "_-./ ".contains(c)));
-            prop_assert!(!key.contains("..") && !key.starts_with('/'));
+            prop_assert!(!key.contains(".."));
+            prop_assert!(key.split('/').all(|part| !part.is_empty() && part != "."), "{key}");
+        }
+    }
+
+    #[test]
+    fn a_key_is_no_path_of_another_name() {
+        for (name, expected) in [
+            ("val//loss", "val/loss"),
+            ("./loss", "loss"),
+            ("a/./b/", "a/b"),
+            ("../up", "__/up"),
+            ("/", "_"),
+            (" / . /", "_"),
+            ("top 5", "top 5"),
+        ] {
+            assert_eq!(key(name), expected, "{name:?}");
         }
     }
 

@@ -7,3 +7,4 @@ mod mlflow_server;
 mod proxy;
 mod python;
 mod tensorboard;
+mod traces;

@@ -4,18 +4,19 @@ use serde_json::{Value, json};
 
 use super::super::asked::Asked;
 use super::super::events::TrackingEvent;
-use super::super::filter::{Filter, Orders};
+use super::super::filter::{Filter, Orders, Searchable};
 use super::super::refusal::MlflowRefusal;
-use super::super::tracked::{LifecycleStage, MlflowExperiment};
+use super::super::tracked::{LifecycleStage, MlflowExperiment, context_of};
 use super::super::{Mlflow, MlflowRecords, artifacts};
-use super::{bounded, listed, page};
+use super::{bounded, listed, named, page};
 use crate::now;
 
 /// Experiments of a page, at most.
 const MOST: usize = 50_000;
-/// The longest name and the longest tag.
+/// The longest name, the longest key of a tag and the longest tag.
 const NAME: usize = 500;
-const TAG: usize = 5000;
+const KEY: usize = 250;
+const TAG: usize = 20_000;
 
 impl Mlflow {
     /// All experiments: those that clients made, and ours.
@@ -61,6 +62,11 @@ impl MlflowRecords {
         change: impl FnOnce(&mut MlflowExperiment) -> Result<(), MlflowRefusal>,
     ) -> Result<Value, MlflowRefusal> {
         let mut experiment = self.theirs(id)?;
+        if experiment.stage == LifecycleStage::Deleted {
+            let reason =
+                format!("The experiment {id} must be in the 'active' state: it is deleted");
+            return Err(MlflowRefusal::invalid(reason));
+        }
         change(&mut experiment)?;
         experiment.updated = now();
         self.say(vec![TrackingEvent::Experiment(experiment)])?;
@@ -71,15 +77,16 @@ impl MlflowRecords {
 pub(super) fn create(mlflow: &Mlflow, asked: &Asked) -> Result<Value, MlflowRefusal> {
     let name = asked.required("name")?;
     bounded("Experiment name", name, NAME)?;
-    let taken = mlflow.experiments()?.into_iter().find(|one| one.name == name);
-    if let Some(taken) = taken {
-        let more = match taken.stage {
-            LifecycleStage::Deleted => " It is deleted: restore it, or choose another name.",
-            LifecycleStage::Active => "",
-        };
-        return Err(MlflowRefusal::exists(format!("Experiment '{name}' already exists.{more}")));
+    let tags = asked.pairs("tags")?;
+    tags.iter().try_for_each(|(key, value)| new_tag(key, value))?;
+    if let Some(taken) = mlflow.experiments()?.into_iter().find(|one| one.name == name) {
+        return Err(is_taken(&taken));
     }
     let mut said = mlflow.said();
+    // Another client may have been faster.
+    if let Some(taken) = said.tracked.experiments.values().find(|one| one.name == name) {
+        return Err(is_taken(taken));
+    }
     let id = said.tracked.experiments.keys().next_back().map_or(0, |last| last + 1).to_string();
     let location = asked.text("artifact_location").map(str::to_string);
     let time = now();
@@ -90,9 +97,22 @@ pub(super) fn create(mlflow: &Mlflow, asked: &Asked) -> Result<Value, MlflowRefu
         stage: LifecycleStage::Active,
         created: time,
         updated: time,
-        tags: asked.pairs("tags")?,
+        tags,
     })])?;
     Ok(json!({"experiment_id": id}))
+}
+
+fn is_taken(taken: &MlflowExperiment) -> MlflowRefusal {
+    let more = match taken.stage {
+        LifecycleStage::Deleted => " It is deleted: restore it, or choose another name.",
+        LifecycleStage::Active => "",
+    };
+    MlflowRefusal::exists(format!("Experiment '{}' already exists.{more}", taken.name))
+}
+
+fn new_tag(key: &str, value: &str) -> Result<(), MlflowRefusal> {
+    named("Tag name", key, KEY)?;
+    bounded("Tag value", value, TAG)
 }
 
 pub(super) fn get(mlflow: &Mlflow, asked: &Asked) -> Result<Value, MlflowRefusal> {
@@ -118,8 +138,8 @@ pub(super) fn is_viewed(asked: &Asked, field: &str, stage: LifecycleStage) -> bo
 }
 
 pub(super) fn search(mlflow: &Mlflow, asked: &Asked) -> Result<Value, MlflowRefusal> {
-    let filter = Filter::parse(asked.text("filter").unwrap_or_default())?;
-    let orders = Orders::parse(&asked.list("order_by"))?;
+    let filter = Filter::parse(asked.text("filter").unwrap_or_default(), &Searchable::EXPERIMENTS)?;
+    let orders = Orders::parse(&asked.list("order_by"), &Searchable::EXPERIMENTS)?;
     let mut all = mlflow.experiments()?;
     all.retain(|one| {
         is_viewed(asked, "view_type", one.stage)
@@ -139,10 +159,44 @@ pub(super) fn update(mlflow: &Mlflow, asked: &Asked) -> Result<Value, MlflowRefu
     if mlflow.experiments()?.iter().any(|one| one.name == name && one.id != id) {
         return Err(MlflowRefusal::exists(format!("Experiment '{name}' already exists.")));
     }
-    mlflow.said().change(id, |experiment| {
+    let mut said = mlflow.said();
+    let is_other = |one: &&MlflowExperiment| one.name == name && one.id != id;
+    if let Some(taken) = said.tracked.experiments.values().find(is_other) {
+        return Err(is_taken(taken));
+    }
+    if said.theirs(id)?.stage == LifecycleStage::Deleted {
+        return Err(MlflowRefusal::state("Cannot rename a non-active experiment."));
+    }
+    said.change(id, |experiment| {
         experiment.name = name.to_string();
         Ok(())
     })
+}
+
+/// Deletes an experiment or brings it back, with its runs.
+fn set_stage(mlflow: &Mlflow, id: &str, stage: LifecycleStage) -> Result<Value, MlflowRefusal> {
+    let runs = {
+        let mut said = mlflow.said();
+        let mut experiment = said.theirs(id)?;
+        if experiment.stage == stage {
+            let reason = format!("Experiment with id={id} is {} already", stage.as_str());
+            return Err(MlflowRefusal::missing(reason));
+        }
+        (experiment.stage, experiment.updated) = (stage, now());
+        let runs = said.tracked.of_experiment.get(id).cloned().unwrap_or_default();
+        let mut events = vec![TrackingEvent::Experiment(experiment)];
+        events.extend(runs.iter().map(|run| TrackingEvent::RunChanged {
+            id: run.clone(),
+            name: None,
+            status: None,
+            ended: None,
+            stage: Some(stage),
+        }));
+        said.say(events)?;
+        runs
+    };
+    runs.iter().for_each(|run| mlflow.show(run, Vec::new()));
+    Ok(json!({}))
 }
 
 pub(super) fn delete(mlflow: &Mlflow, asked: &Asked) -> Result<Value, MlflowRefusal> {
@@ -150,22 +204,16 @@ pub(super) fn delete(mlflow: &Mlflow, asked: &Asked) -> Result<Value, MlflowRefu
     if id == super::super::DEFAULT_EXPERIMENT {
         return Err(MlflowRefusal::invalid("the default experiment stays"));
     }
-    mlflow.said().change(id, |experiment| {
-        experiment.stage = LifecycleStage::Deleted;
-        Ok(())
-    })
+    set_stage(mlflow, id, LifecycleStage::Deleted)
 }
 
 pub(super) fn restore(mlflow: &Mlflow, asked: &Asked) -> Result<Value, MlflowRefusal> {
-    mlflow.said().change(asked.required("experiment_id")?, |experiment| {
-        experiment.stage = LifecycleStage::Active;
-        Ok(())
-    })
+    set_stage(mlflow, asked.required("experiment_id")?, LifecycleStage::Active)
 }
 
 pub(super) fn set_tag(mlflow: &Mlflow, asked: &Asked) -> Result<Value, MlflowRefusal> {
     let (key, value) = (asked.required("key")?, asked.value("value")?);
-    bounded("Tag value", value, TAG)?;
+    new_tag(key, value)?;
     mlflow.said().change(asked.required("experiment_id")?, |experiment| {
         experiment.tags.insert(key.to_string(), value.to_string());
         Ok(())
@@ -192,7 +240,7 @@ pub(super) fn datasets(mlflow: &Mlflow, asked: &Asked) -> Result<Value, MlflowRe
                 "experiment_id": experiment,
                 "name": input["dataset"]["name"],
                 "digest": input["dataset"]["digest"],
-                "context": input["tags"][0]["value"],
+                "context": context_of(input),
             });
             if !found.contains(&one) {
                 found.push(one);

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::super::asked::Asked;
 use super::super::events::TrackingEvent;
-use super::super::filter::{Field, Filter, OrderBy, Orders};
+use super::super::filter::{Field, Filter, OrderBy, Orders, Searchable};
 use super::super::refusal::MlflowRefusal;
 use super::super::tracked::{LifecycleStage, LoggedModel};
 use super::super::{Mlflow, MlflowRecords, artifacts, new_id};
@@ -128,28 +128,49 @@ pub(super) fn list_artifacts(mlflow: &Mlflow, asked: &Asked) -> Result<Value, Ml
 }
 
 pub(super) fn search(mlflow: &Mlflow, asked: &Asked) -> Result<Value, MlflowRefusal> {
-    let filter = Filter::parse(asked.text("filter").unwrap_or_default())?;
+    let searchable = &Searchable::LOGGED_MODELS;
+    let filter = Filter::parse(asked.text("filter").unwrap_or_default(), searchable)?;
     let mut orders = Orders::default();
     for order in asked.objects("order_by") {
-        let mut by = OrderBy::parse(order.required("field_name")?)?;
+        let mut by = OrderBy::parse(order.required("field_name")?, searchable)?;
         by.ascending = order.raw("ascending").is_none() || order.flag("ascending");
         orders.0.push(by);
     }
-    let wanted = asked.list("experiment_ids");
-    let mut all: Vec<LoggedModel> = mlflow.said().tracked.logged.values().cloned().collect();
-    all.retain(|model| {
-        model.stage == LifecycleStage::Active
-            && wanted.contains(&model.experiment)
-            && filter.matches(|field, key| model.found(field, key))
-    });
     if orders.0.is_empty() {
         let (field, key) = (Field::Attribute, "creation_time".to_string());
         orders.0.push(OrderBy { field, key, ascending: false });
     }
-    all.sort_by(|one, other| {
+    let (wanted, datasets) = (asked.list("experiment_ids"), asked.objects("datasets"));
+    // Of each model what is looked at, and the model: values on other data are not meant.
+    let mut all: Vec<(LoggedModel, LoggedModel)> = {
+        let said = mlflow.said();
+        let active = said.tracked.logged.values().filter(|model| {
+            model.stage == LifecycleStage::Active && wanted.contains(&model.experiment)
+        });
+        active.map(|model| (of_datasets(model, &datasets), model.clone())).collect()
+    };
+    all.retain(|(looked_at, _)| {
+        let is_meant = datasets.is_empty() || filter.has_metrics() || !looked_at.metrics.is_empty();
+        is_meant && filter.matches(|field, key| looked_at.found(field, key))
+    });
+    all.sort_by(|(one, _), (other, _)| {
         let asked = orders.compare(|f, key| one.found(f, key), |f, key| other.found(f, key));
         asked.then_with(|| one.id.cmp(&other.id))
     });
     let (found, next) = page(all, asked, MOST)?;
-    Ok(listed("models", found.iter().map(LoggedModel::to_json).collect(), next))
+    Ok(listed("models", found.iter().map(|(_, model)| model.to_json()).collect(), next))
+}
+
+/// A model with the values that it has on some data sets; on all, if none is named.
+fn of_datasets(model: &LoggedModel, datasets: &[Asked]) -> LoggedModel {
+    let mut model = model.clone();
+    if !datasets.is_empty() {
+        let is_on = |metric: &Value, dataset: &Asked| {
+            let same = |field: &str| metric[field].as_str() == dataset.text(field);
+            same("dataset_name")
+                && (dataset.text("dataset_digest").is_none() || same("dataset_digest"))
+        };
+        model.metrics.retain(|metric| datasets.iter().any(|dataset| is_on(metric, dataset)));
+    }
+    model
 }

@@ -58,6 +58,7 @@ const CALLS: &[(&str, &str, MlflowCall)] = &[
     ("POST", "runs/outputs", runs::log_outputs),
     ("POST", "runs/log-model", runs::log_model),
     ("GET", "metrics/get-history", values::history),
+    ("GET", "metrics/get-history-bulk", values::history_in_bulk),
     ("GET", "metrics/get-history-bulk-interval", values::history_of_several),
     ("GET", "artifacts/list", runs::list_artifacts),
     ("POST", "logged-models", logged_models::create),
@@ -223,6 +224,30 @@ fn listed(name: &str, items: Vec<Value>, next: Option<String>) -> Value {
     answer
 }
 
+/// Refuses a name that clients may not give: where runs are files such a name is a path, and must be no other one's.
+fn named(what: &str, name: &str, most: usize) -> Result<(), MlflowRefusal> {
+    let is_sign = |c: char| c.is_alphanumeric() || "_/.- :".contains(c);
+    let mut parts = name.split('/');
+    let leads_away = name.starts_with("..") || parts.any(|part| matches!(part, "" | "." | ".."));
+    if name.chars().all(is_sign) && !leads_away {
+        return bounded(what, name, most);
+    }
+    let reason = format!(
+        "Invalid value {name:?} for parameter '{what}' supplied: Names may only contain alphanumerics, \
+         underscores (_), dashes (-), periods (.), spaces ( ), colon(:) and slashes (/), and be no path that \
+         leads elsewhere."
+    );
+    Err(MlflowRefusal::invalid(reason))
+}
+
+/// As much of a text as is kept: clients are promised that longer ones are cut.
+fn cut(text: String, most: usize) -> String {
+    match text.char_indices().nth(most) {
+        Some((end, _)) => text[..end].to_string(),
+        None => text,
+    }
+}
+
 /// Refuses what is longer than clients are promised.
 fn bounded(what: &str, text: &str, most: usize) -> Result<(), MlflowRefusal> {
     let length = text.chars().count();
@@ -246,6 +271,25 @@ mod tests {
         // The one that is named, not a model called "search".
         assert!(find("POST", "logged-models/search").expect("there").1.is_empty());
         assert!(find("GET", "traces").is_none());
+    }
+
+    #[test]
+    fn names_are_those_that_files_could_have() {
+        for name in ["loss", "val/loss", "a b:c", "x.1-2_3", "validation/top 5", "\u{e9}", "a..b"] {
+            assert_eq!(named("Metric name", name, 250), Ok(()), "{name}");
+        }
+        for name in
+            ["a?b", "<b>", "a//b", "/a", "a/", ".", "..", "../a", "..a", "a/../b", "a\nb", ""]
+        {
+            assert!(named("Metric name", name, 250).is_err(), "{name:?}");
+        }
+        assert!(named("Metric name", &"x".repeat(251), 250).is_err());
+    }
+
+    #[test]
+    fn long_texts_are_cut_between_signs() {
+        assert_eq!(cut("\u{e9}\u{e9}\u{e9}".to_string(), 2), "\u{e9}\u{e9}");
+        assert_eq!(cut("ab".to_string(), 2), "ab");
     }
 
     #[test]

@@ -28,13 +28,21 @@ pub(super) fn create(mlflow: &Mlflow, asked: &Asked) -> Result<Value, MlflowRefu
         mlflow.experiment(asked.text("experiment_id").unwrap_or(DEFAULT_EXPERIMENT))?;
     if experiment.stage == LifecycleStage::Deleted {
         let reason = format!("The experiment {} must be in the 'active' state", experiment.id);
-        return Err(MlflowRefusal::state(reason));
+        return Err(MlflowRefusal::invalid(reason));
     }
     let mut tags = asked.pairs("tags")?;
     let id = new_id()?;
-    let named =
-        asked.text("run_name").map(str::to_string).or_else(|| tags.get("mlflow.runName").cloned());
-    let name = named.unwrap_or_else(|| format!("run-{}", &id[..8]));
+    let (given, tagged) = (asked.text("run_name"), tags.get("mlflow.runName"));
+    if let (Some(given), Some(tagged)) = (given, tagged.filter(|tagged| !tagged.is_empty()))
+        && given != tagged
+    {
+        return Err(MlflowRefusal::invalid(format!(
+            "Both 'run_name' argument and 'mlflow.runName' tag are specified, but with different values \
+             (run_name='{given}', mlflow.runName='{tagged}')."
+        )));
+    }
+    let named = given.or(tagged.map(String::as_str)).filter(|name| !name.is_empty());
+    let name = named.map_or_else(|| format!("run-{}", &id[..8]), str::to_string);
     tags.insert("mlflow.runName".to_string(), name.clone());
     let user =
         asked.text("user_id").map(str::to_string).or_else(|| tags.get("mlflow.user").cloned());

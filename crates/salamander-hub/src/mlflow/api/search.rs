@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::super::Mlflow;
 use super::super::asked::Asked;
-use super::super::filter::{Filter, Orders};
+use super::super::filter::{Filter, Orders, Searchable};
 use super::super::refusal::MlflowRefusal;
 use super::super::tracked::{Latest, MlflowRun};
 use super::experiments::is_viewed;
@@ -14,8 +14,8 @@ use super::{listed, page};
 const MOST: usize = 50_000;
 
 pub(super) fn runs(mlflow: &Mlflow, asked: &Asked) -> Result<Value, MlflowRefusal> {
-    let filter = Filter::parse(asked.text("filter").unwrap_or_default())?;
-    let orders = Orders::parse(&asked.list("order_by"))?;
+    let filter = Filter::parse(asked.text("filter").unwrap_or_default(), &Searchable::RUNS)?;
+    let orders = Orders::parse(&asked.list("order_by"), &Searchable::RUNS)?;
     let wanted = asked.list("experiment_ids");
     let mut all = theirs(mlflow, &wanted)?;
     all.extend(mlflow.our_runs(&wanted)?);

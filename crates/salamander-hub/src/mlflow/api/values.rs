@@ -10,7 +10,7 @@ use super::super::measured;
 use super::super::refusal::MlflowRefusal;
 use super::super::tracked::{MetricValue, MlflowRun, Pairs};
 use super::super::{Mlflow, ours};
-use super::{bounded, search};
+use super::{cut, named, search};
 
 /// What one call may bring, in all and of parameters and tags each.
 const BATCH: usize = 1000;
@@ -22,20 +22,28 @@ const TAG: usize = 8000;
 
 fn measurement(asked: &Asked) -> Result<(String, MetricValue), MlflowRefusal> {
     let key = asked.required("key")?;
-    bounded("Metric name", key, KEY)?;
+    named("Metric name", key, KEY)?;
     let measured = MetricValue {
         value: asked.decimal("value")?,
         timestamp: asked.number("timestamp")?.unwrap_or_else(crate::now),
         step: asked.number("step")?.unwrap_or(0),
     };
+    if measured.timestamp < 0 {
+        let reason = format!(
+            "Invalid value {} for parameter 'timestamp' supplied: metric '{key}' (value={}). Timestamp must be a \
+             nonnegative long (64-bit integer)",
+            measured.timestamp, measured.value
+        );
+        return Err(MlflowRefusal::invalid(reason));
+    }
     Ok((key.to_string(), measured))
 }
 
 /// Parameters never change: a run was made with what it was made with.
 fn new_params(run: &MlflowRun, params: Pairs) -> Result<Pairs, MlflowRefusal> {
+    let params: Pairs = params.into_iter().map(|(key, value)| (key, cut(value, PARAM))).collect();
     for (key, value) in &params {
-        bounded("Param key", key, KEY)?;
-        bounded("Param value", value, PARAM)?;
+        named("Param key", key, KEY)?;
         if let Some(before) = run.params.get(key).filter(|before| *before != value) {
             return Err(MlflowRefusal::invalid(format!(
                 "Changing param values is not allowed. Param with key='{key}' was already logged with \
@@ -48,11 +56,8 @@ fn new_params(run: &MlflowRun, params: Pairs) -> Result<Pairs, MlflowRefusal> {
 }
 
 fn new_tags(tags: Pairs) -> Result<BTreeMap<String, Option<String>>, MlflowRefusal> {
-    for (key, value) in &tags {
-        bounded("Tag key", key, KEY)?;
-        bounded("Tag value", value, TAG)?;
-    }
-    Ok(tags.into_iter().map(|(key, value)| (key, Some(value))).collect())
+    tags.keys().try_for_each(|key| named("Tag key", key, KEY))?;
+    Ok(tags.into_iter().map(|(key, value)| (key, Some(cut(value, TAG)))).collect())
 }
 
 /// Values that are of a logged model as well.
@@ -86,6 +91,7 @@ pub(super) fn log_metric(mlflow: &Mlflow, asked: &Asked) -> Result<Value, Mlflow
 
 pub(super) fn log_batch(mlflow: &Mlflow, asked: &Asked) -> Result<Value, MlflowRefusal> {
     let metrics = asked.objects("metrics");
+    let given = asked.pairs("params")?;
     let (params, tags) = (asked.objects("params").len(), asked.objects("tags").len());
     if params > PAIRS || tags > PAIRS || metrics.len() + params + tags > BATCH {
         let reason = format!(
@@ -95,12 +101,18 @@ pub(super) fn log_batch(mlflow: &Mlflow, asked: &Asked) -> Result<Value, MlflowR
         );
         return Err(MlflowRefusal::invalid(reason));
     }
+    if given.len() < params {
+        return Err(MlflowRefusal::invalid(
+            "Duplicate parameter keys have been submitted. Please ensure the request contains only one param \
+             value per param key.",
+        ));
+    }
     let values = metrics.iter().map(measurement).collect::<Result<Vec<_>, _>>()?;
     let tags = new_tags(asked.pairs("tags")?)?;
     let id = {
         let mut said = mlflow.said();
         let run = said.open_run(asked.run()?)?;
-        let (id, params) = (run.id.clone(), new_params(run, asked.pairs("params")?)?);
+        let (id, params) = (run.id.clone(), new_params(run, given)?);
         if !params.is_empty() || !tags.is_empty() {
             said.say(vec![TrackingEvent::RunNoted { id: id.clone(), params, tags }])?;
         }
@@ -158,6 +170,19 @@ pub(super) fn history(mlflow: &Mlflow, asked: &Asked) -> Result<Value, MlflowRef
     let (run, metric) = (asked.run()?, asked.required("metric_key")?);
     let all = mlflow.history(run, metric)?;
     search::metrics(all.iter().map(|one| one.to_json(metric, run)).collect(), asked)
+}
+
+/// The history of several runs, so many values of it.
+pub(super) fn history_in_bulk(mlflow: &Mlflow, asked: &Asked) -> Result<Value, MlflowRefusal> {
+    let metric = asked.required("metric_key")?;
+    let most = asked.number("max_results")?.unwrap_or(25_000).clamp(1, 25_000) as usize;
+    let mut found = Vec::new();
+    for run in asked.list("run_id") {
+        let left = most - found.len();
+        let all = mlflow.history(&run, metric)?;
+        found.extend(all.iter().take(left).map(|one| one.to_json(metric, &run)));
+    }
+    Ok(json!({"metrics": found}))
 }
 
 /// The history of several runs, thinned to so many steps of each.

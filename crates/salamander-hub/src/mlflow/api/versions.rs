@@ -5,9 +5,10 @@ use serde_json::{Value, json};
 use super::super::Mlflow;
 use super::super::asked::Asked;
 use super::super::events::TrackingEvent;
-use super::super::filter::{Filter, Orders};
+use super::super::filter::{Filter, Orders, Searchable};
 use super::super::refusal::MlflowRefusal;
-use super::super::registry::{MlflowVersion, RegisteredModel, STAGES};
+use super::super::registry::{ACTIVE, MlflowVersion, RegisteredModel, STAGES};
+use super::registered_models::new_tag;
 use super::{listed, page};
 use crate::now;
 
@@ -38,8 +39,7 @@ fn change(
     change: impl FnOnce(&mut MlflowVersion) -> Result<(), MlflowRefusal>,
 ) -> Result<Value, MlflowRefusal> {
     let number = number(asked)?;
-    let mut said = mlflow.said();
-    let model = said.change_registered(asked.required("name")?, |model| {
+    let model = mlflow.change_registered(asked.required("name")?, |model| {
         there(model, number)?;
         let Some(version) = model.versions.get_mut(&number) else { return Ok(()) };
         change(version)?;
@@ -52,19 +52,21 @@ fn change(
 pub(super) fn create(mlflow: &Mlflow, asked: &Asked) -> Result<Value, MlflowRefusal> {
     let source = asked.required("source")?.to_string();
     let tags = asked.pairs("tags")?;
+    tags.iter().try_for_each(|(key, value)| new_tag(key, value))?;
     let text = |name: &str| asked.text(name).unwrap_or_default().to_string();
     let named = source.strip_prefix("models:/").filter(|id| id.starts_with("m-"));
     let logged = asked.text("model_id").or(named).unwrap_or_default().to_string();
+    let storage = storage_of(mlflow, &source)?;
     let time = now();
     let mut number = 0;
-    let mut said = mlflow.said();
     let run = match asked.text("run_id") {
         Some(run) => run.to_string(),
-        None => said.logged(&logged).map(|model| model.run).unwrap_or_default(),
+        None => mlflow.said().logged(&logged).map(|model| model.run).unwrap_or_default(),
     };
     let version = MlflowVersion {
         description: text("description"),
         source,
+        storage,
         run,
         run_link: text("run_link"),
         model: logged.clone(),
@@ -73,25 +75,46 @@ pub(super) fn create(mlflow: &Mlflow, asked: &Asked) -> Result<Value, MlflowRefu
         updated: time,
         tags,
     };
-    let model = said.change_registered(asked.required("name")?, |model| {
+    let model = mlflow.change_registered(asked.required("name")?, |model| {
         number = model.last + 1;
         model.last = number;
         model.versions.insert(number, version);
         Ok(())
     })?;
-    let (name, answer) = (model.name.clone(), json!({"model_version": model.version_json(number)}));
+    let mut said = mlflow.said();
     if let Ok(mut logged) = said.logged(&logged) {
-        logged.registrations.push(json!({"name": name, "version": number.to_string()}));
+        let (name, version) = (&model.name, number.to_string());
+        logged.registrations.push(json!({"name": name, "version": version}));
         said.say(vec![TrackingEvent::LoggedModel(logged)])?;
     }
-    Ok(answer)
+    Ok(json!({"model_version": model.version_json(number)}))
+}
+
+/// Where the files of a version are that is made from another one: they stay when that is gone.
+fn storage_of(mlflow: &Mlflow, source: &str) -> Result<Option<String>, MlflowRefusal> {
+    let other = source.strip_prefix("models:/").filter(|other| !other.starts_with("m-"));
+    let Some((name, number)) = other.and_then(|other| other.split_once('/')) else {
+        return Ok(None);
+    };
+    let wrong = || MlflowRefusal::invalid(format!("{source} is no version of a model"));
+    let number = number.parse().map_err(|_| wrong())?;
+    let model = mlflow.registered(name)?;
+    there(&model, number)?;
+    Ok(Some(files_of(mlflow, &model, number)))
+}
+
+/// Where the files of a version are: those of the model that it was made from.
+fn files_of(mlflow: &Mlflow, model: &RegisteredModel, number: u64) -> String {
+    let version = &model.versions[&number];
+    let logged = mlflow.said().logged(&version.model).map(|model| model.artifacts);
+    let kept = || version.storage.clone().unwrap_or_else(|| version.source.clone());
+    logged.unwrap_or_else(|_| kept())
 }
 
 pub(super) fn get(mlflow: &Mlflow, asked: &Asked) -> Result<Value, MlflowRefusal> {
     let number = number(asked)?;
-    let said = mlflow.said();
-    let model = said.registered(asked.required("name")?)?;
-    there(model, number)?;
+    let model = mlflow.registered(asked.required("name")?)?;
+    there(&model, number)?;
     Ok(json!({"model_version": model.version_json(number)}))
 }
 
@@ -105,7 +128,7 @@ pub(super) fn update(mlflow: &Mlflow, asked: &Asked) -> Result<Value, MlflowRefu
 
 pub(super) fn delete(mlflow: &Mlflow, asked: &Asked) -> Result<Value, MlflowRefusal> {
     let number = number(asked)?;
-    mlflow.said().change_registered(asked.required("name")?, |model| {
+    mlflow.change_registered(asked.required("name")?, |model| {
         there(model, number)?;
         model.versions.remove(&number);
         model.aliases.retain(|_, version| *version != number);
@@ -120,8 +143,13 @@ pub(super) fn transition(mlflow: &Mlflow, asked: &Asked) -> Result<Value, Mlflow
     let wrong = || MlflowRefusal::invalid(format!("Invalid Model Version stage: {asked_stage}"));
     let stage = stage.ok_or_else(wrong)?.to_string();
     let (number, archive) = (number(asked)?, asked.flag("archive_existing_versions"));
-    let mut said = mlflow.said();
-    let model = said.change_registered(asked.required("name")?, |model| {
+    if archive && !ACTIVE.contains(&stage.as_str()) {
+        return Err(MlflowRefusal::invalid(format!(
+            "Model version transition cannot archive existing model versions because '{stage}' is not an Active \
+             stage. Valid stages are {ACTIVE:?}"
+        )));
+    }
+    let model = mlflow.change_registered(asked.required("name")?, |model| {
         there(model, number)?;
         for (other, version) in &mut model.versions {
             if *other == number {
@@ -138,6 +166,7 @@ pub(super) fn transition(mlflow: &Mlflow, asked: &Asked) -> Result<Value, Mlflow
 
 pub(super) fn set_tag(mlflow: &Mlflow, asked: &Asked) -> Result<Value, MlflowRefusal> {
     let (key, value) = (asked.required("key")?.to_string(), asked.value("value")?.to_string());
+    new_tag(&key, &value)?;
     change(mlflow, asked, |version| {
         version.tags.insert(key, value);
         Ok(())
@@ -154,23 +183,20 @@ pub(super) fn delete_tag(mlflow: &Mlflow, asked: &Asked) -> Result<Value, Mlflow
     Ok(json!({}))
 }
 
-/// Where the files of a version are: those of the model that it was made from.
 pub(super) fn download_uri(mlflow: &Mlflow, asked: &Asked) -> Result<Value, MlflowRefusal> {
     let number = number(asked)?;
-    let said = mlflow.said();
-    let model = said.registered(asked.required("name")?)?;
-    there(model, number)?;
-    let version = &model.versions[&number];
-    let logged = said.logged(&version.model).map(|model| model.artifacts);
-    Ok(json!({"artifact_uri": logged.unwrap_or_else(|_| version.source.clone())}))
+    let model = mlflow.registered(asked.required("name")?)?;
+    there(&model, number)?;
+    Ok(json!({"artifact_uri": files_of(mlflow, &model, number)}))
 }
 
 pub(super) fn search(mlflow: &Mlflow, asked: &Asked) -> Result<Value, MlflowRefusal> {
-    let filter = Filter::parse(asked.text("filter").unwrap_or_default())?;
-    let orders = Orders::parse(&asked.list("order_by"))?;
-    let said = mlflow.said();
-    let models = said.tracked.registered.values();
+    let searchable = &Searchable::MODEL_VERSIONS;
+    let filter = Filter::parse(asked.text("filter").unwrap_or_default(), searchable)?;
+    let orders = Orders::parse(&asked.list("order_by"), searchable)?;
+    let models = mlflow.all_registered()?;
     let mut all: Vec<(&RegisteredModel, u64)> = models
+        .iter()
         .flat_map(|model| model.versions.keys().map(move |number| (model, *number)))
         .filter(|(model, number)| {
             filter.matches_model(|field, key| model.version_found(*number, field, key))

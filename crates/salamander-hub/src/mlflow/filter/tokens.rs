@@ -35,7 +35,7 @@ impl Tokens {
                     let (text, length) = quoted(rest, first)?;
                     (FilterToken::Quoted(text), length)
                 }
-                _ if is_number_start(rest) => {
+                _ if is_number_start(rest, tokens.last()) => {
                     let ends =
                         |c: char| !(c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '+'));
                     let length = rest.find(ends).unwrap_or(rest.len());
@@ -151,10 +151,17 @@ impl Tokens {
     }
 }
 
-fn is_number_start(rest: &str) -> bool {
+/// Whether a number begins here, after what stands before it.
+fn is_number_start(rest: &str, before: Option<&FilterToken>) -> bool {
     let mut signs = rest.chars();
     match signs.next() {
         Some(first) if first.is_ascii_digit() => true,
+        // Behind a comparison a point is that of a number, and behind a word it is one between names.
+        Some('.') => {
+            let compared =
+                matches!(before, Some(FilterToken::Sign(sign)) if *sign != "." && *sign != ")");
+            compared && signs.next().is_some_and(|c| c.is_ascii_digit())
+        }
         Some('-' | '+') => signs.next().is_some_and(|c| c.is_ascii_digit() || c == '.'),
         _ => false,
     }
