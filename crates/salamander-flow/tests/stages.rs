@@ -168,7 +168,8 @@ const QUERIES: [(&str, u64); 15] = [
     ("select id from input union select id + 300 from input", 900),
     ("select city from input intersect select city from input where id > 500", 4),
     (
-        "select a.id, b.city from (select id from input where id < 30) a cross join (select distinct city from input) b",
+        "select a.id, b.city from (select id from input where id < 30) a \
+         cross join (select distinct city from input) b",
         120,
     ),
     ("select id, city, row_number() over (partition by city order by id) as place from input", 600),
