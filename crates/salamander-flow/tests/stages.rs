@@ -6,16 +6,18 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicI64, Ordering};
 
+use proptest::collection::vec;
+use proptest::prelude::*;
 use salamander_flow::flow::aggregates::{count, sum};
 use salamander_flow::flow::{
-    Error, FlowCall, FlowContext, FlowJob, FlowStage, FlowSummary, Flows, TSet, TaskReport,
+    Error, FlowCall, FlowContext, FlowJob, FlowStage, FlowSummary, Flows, Join, TSet, TaskReport,
     TaskRunner, col, lit,
 };
 use salamander_flow::flows;
 use serde::{Deserialize, Serialize};
 
 const ROWS: i64 = 600;
-const PARTITIONS: u64 = 5;
+const PARTITIONS: u64 = 3;
 
 #[derive(Serialize, Deserialize)]
 struct Visit {
@@ -65,6 +67,44 @@ fn changing(cx: &FlowContext) -> Result<TSet, Error> {
     visits.key_by(&["city"]).reduce(vec![count(lit(1)).alias("many")])
 }
 
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Left {
+    id: i64,
+    key: String,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Right {
+    key: String,
+    y: i64,
+}
+
+/// Rows that a parameter has as JSON, in three partitions.
+fn table<T>(cx: &FlowContext, name: &str) -> Result<TSet, Error>
+where
+    T: Clone + Sync + Send + Serialize + for<'de> Deserialize<'de> + 'static,
+{
+    let rows = serde_json::from_str::<Vec<T>>(cx.text_parameter(name).unwrap_or_default());
+    let rows = rows.map_err(|error| Error::Invalid(error.to_string()))?;
+    cx.source(name, 3, move |part| {
+        rows.iter().skip(part).step_by(3).cloned().collect::<Vec<T>>().into_iter()
+    })
+}
+
+/// An operation on tables that the parameters hold.
+fn of_tables(cx: &FlowContext) -> Result<TSet, Error> {
+    let (left, right) = (table::<Left>(cx, "left")?, table::<Right>(cx, "right")?);
+    let join = |kind| left.clone().join(right.clone(), kind, &["key"]);
+    match cx.text_parameter("operation").unwrap_or_default() {
+        "inner" => join(Join::Inner),
+        "left" => join(Join::Left),
+        "right" => join(Join::Right),
+        "full" => join(Join::Full)?.key_by(&["key"]).reduce(vec![count(lit(1)).alias("many")]),
+        "union" => left.clone().union(right.partition_by(&["y"], 2)?),
+        other => Err(Error::Invalid(format!("no operation {other}"))),
+    }
+}
+
 /// Does tasks as workers do, the last one first, and all of them twice: whoever has lost a task does it to its end,
 /// too.
 struct TwiceWorker<'a> {
@@ -109,7 +149,7 @@ impl Place {
         let rows: String = (0..ROWS).map(row).collect();
         fs::write(folder.path().join("visits.csv"), format!("id,city,seconds\n{rows}"))
             .expect("written");
-        Self { folder, flows: flows![long_stays, visitors, kept, of_files, changing] }
+        Self { folder, flows: flows![long_stays, visitors, kept, of_files, changing, of_tables] }
     }
 
     fn at(&self, name: &str) -> PathBuf {
@@ -188,6 +228,36 @@ fn queries_in_stages_have_the_rows_of_one_process() {
         job.partitions = Some(1);
         let alone = place.here(&job, &format!("alone-{number}"));
         assert_eq!(alone.digest, told.digest, "{query}: {stages:?}");
+    }
+}
+
+fn key() -> impl Strategy<Value = String> {
+    "[a-d]"
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 3, ..ProptestConfig::default() })]
+
+    #[test]
+    fn random_tables_meet_in_stages_as_in_one_partition(
+        left in vec((any::<i16>(), key()), 0..30),
+        right in vec((key(), -9i64..9), 0..8),
+    ) {
+        let place = Place::new();
+        let left: Vec<Left> = left.into_iter().map(|(id, key)| Left { id: id.into(), key }).collect();
+        let right: Vec<Right> = right.into_iter().map(|(key, y)| Right { key, y }).collect();
+        for operation in ["inner", "left", "right", "full", "union"] {
+            let mut job = FlowJob { inputs: Vec::new(), ..place.job("of_tables") };
+            job.parameters = BTreeMap::from([
+                ("left".to_string(), serde_json::json!(left).to_string()),
+                ("right".to_string(), serde_json::json!(right).to_string()),
+                ("operation".to_string(), operation.to_string()),
+            ]);
+            let (told, _) = place.told(&job, &format!("{operation}-told")).expect("it runs");
+            job.partitions = Some(1);
+            let alone = place.here(&job, &format!("{operation}-alone"));
+            prop_assert_eq!((told.rows, told.digest), (alone.rows, alone.digest), "{}", operation);
+        }
     }
 }
 

@@ -116,7 +116,8 @@ fn template(
     if by_item {
         template["inputs"] = json!({"parameters": [{"name": "instance"}]});
     }
-    if let Some(longest) = step.timeout {
+    // The pod that does a whole list cannot tell how long that is; the step has an eye on each item itself.
+    if let Some(longest) = step.timeout.filter(|_| by_item || step.for_each.is_none()) {
         let attempts = u64::from(step.retries) + 1;
         let waits = super::duration::LONGEST_BACKOFF.as_secs().max(step.backoff.as_secs());
         let seconds = attempts * (longest.as_secs() + waits) + SLACK_SECONDS;
@@ -243,7 +244,7 @@ steps:
   train_data: {run: 'make ${out}', out: a}
   train-data: {run: 'make ${out}', out: a}
   steps: {run: 'use ${train_data}'}
-  _1: {run: 'use ${train-data}', for_each: []}
+  _1: {run: 'use ${train-data}', for_each: [], timeout: 1m}
 ";
         let pipeline =
             Pipeline::read(&PipelineText::of_text("p.yaml", text), &[]).expect("a pipeline");
@@ -267,6 +268,7 @@ steps:
         assert_eq!(of(templates), [&["steps"][..], &expected].concat());
         assert_eq!(tasks[2]["dependencies"], json!(["train-data"]));
         assert_eq!(tasks[3]["dependencies"], json!(["train-data-2"]));
+        assert_eq!(templates[4]["activeDeadlineSeconds"], Json::Null);
         assert_eq!(tasks[3]["withItems"], Json::Null, "its pod finds that there are none");
         // The program knows them by the names of the file.
         assert_eq!(templates[1]["container"]["args"][2], "train_data");
