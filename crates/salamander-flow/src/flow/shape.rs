@@ -47,13 +47,16 @@ impl FlowShape {
     }
 }
 
-/// Whether the order in which rows meet can be seen in the result: in sums of floats, in lists, in numbers of rows.
+/// Whether the order in which rows meet can be seen in the result: in sums of floats, in lists, in numbers of rows, in
+/// which rows are the first ones.
 pub(crate) fn depends_on_order(rows: &TSet) -> Result<bool, Error> {
     let plan = rows.frame.clone().into_optimized_plan()?;
     let mut depends = false;
     plan.apply_with_subqueries(|node| {
         depends |= match node {
-            LogicalPlan::Window(_) => true,
+            LogicalPlan::Window(_) | LogicalPlan::Limit(_) => true,
+            // Of rows that are equal some are left out.
+            LogicalPlan::Sort(sort) => sort.fetch.is_some(),
             LogicalPlan::Aggregate(groups) => {
                 let made = groups.schema.fields().iter().skip(groups.group_expr.len());
                 let is_exact = |kind: &DataType| kind.is_integer() || kind == &DataType::Boolean;
