@@ -5,6 +5,7 @@ use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::logical_expr::LogicalPlan;
 
 use super::Error;
+use super::batches::keeps_state;
 use super::context::INPUT;
 use super::tset::TSet;
 
@@ -57,6 +58,7 @@ pub(crate) fn depends_on_order(rows: &TSet) -> Result<bool, Error> {
             LogicalPlan::Window(_) | LogicalPlan::Limit(_) => true,
             // Of rows that are equal some are left out.
             LogicalPlan::Sort(sort) => sort.fetch.is_some(),
+            LogicalPlan::Extension(function) => keeps_state(function.node.as_ref()),
             LogicalPlan::Aggregate(groups) => {
                 let made = groups.schema.fields().iter().skip(groups.group_expr.len());
                 let is_exact = |kind: &DataType| kind.is_integer() || kind == &DataType::Boolean;

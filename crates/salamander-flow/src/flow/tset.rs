@@ -17,7 +17,7 @@ use futures::StreamExt;
 
 use super::Error;
 use super::bad_rows::{BadRow, BadRows};
-use super::batches::{FunctionNode, MakeFunction, NamedFunction, PartitionFunction};
+use super::batches::{COMPUTE, FunctionNode, MakeFunction, NamedFunction, PartitionFunction};
 use super::context::FlowContext;
 use super::typed::{FlowRow, RowReader, batch_of, columns_of, row_json};
 
@@ -90,7 +90,7 @@ impl TSet {
                 batch_of(&step.name, &step.schema, &made)
             })
         });
-        self.function(NamedFunction { name: name.to_string(), word: "compute", schema, make })
+        self.function(NamedFunction { name: name.to_string(), word: COMPUTE, schema, make })
     }
 
     /// Keeps rows for which an expression is true: `col("age").gt(lit(17))`.
