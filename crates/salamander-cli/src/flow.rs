@@ -71,7 +71,7 @@ pub(crate) struct InputArgs {
     /// Files that the flow reads besides, such as a tokenizer: in a pipeline their content counts
     #[arg(long, value_name = "FILE")]
     reads: Vec<PathBuf>,
-    /// Megabytes that sorts, groups and joins may take before they go to disk [default: no bound]
+    /// Megabytes that sorts, groups and joins may take in each process before they go to disk [default: no bound]
     #[arg(long, value_name = "MB")]
     memory: Option<usize>,
 }
@@ -228,10 +228,10 @@ mod with_flows {
         let rows = built(job, program)?;
         outln!("{}", rows.explain()?)?;
         match FlowShape::of(&rows)? {
-            FlowShape::Map => {
-                outln!("rows go their way one by one: processes can share it (--workers)")?
-            }
-            FlowShape::Whole(why) => outln!("it has {why}: it runs in one process")?,
+            FlowShape::Map => outln!("rows go their way one by one: each task has some of them")?,
+            FlowShape::Whole(why) => outln!(
+                "it has {why}: with --workers it runs in stages, which leave files for the next"
+            )?,
         }
         Ok(ExitCode::SUCCESS)
     }

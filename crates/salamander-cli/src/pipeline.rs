@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Error, Result, bail};
 use clap::ValueEnum;
+use salamander_core::layout::PIPELINES;
 use salamander_core::words::count;
 use salamander_data::Blob;
 use salamander_files::{Durability, replace};
@@ -16,9 +17,6 @@ use serde_json::{Value as Json, json};
 
 use crate::out::{self, Out};
 use crate::signals::Signals;
-
-/// The folder that pipelines keep their artifacts in, each in one of its own.
-const FOLDER: &str = "pipelines";
 
 #[derive(clap::Subcommand)]
 pub(crate) enum Command {
@@ -191,7 +189,7 @@ pub(crate) fn end_with_parent() {
 
 fn open(file: &Path, args: &FileArgs) -> Result<(Pipeline, ArtifactStore)> {
     let pipeline = Pipeline::read(&PipelineText::of_file(file)?, &args.sets)?;
-    let folder = args.out.clone().unwrap_or_else(|| Path::new(FOLDER).join(pipeline.name()));
+    let folder = args.out.clone().unwrap_or_else(|| Path::new(PIPELINES).join(pipeline.name()));
     let store = ArtifactStore::open(&folder, remote)?;
     Ok((pipeline, store))
 }

@@ -23,6 +23,8 @@ pub const PLAN: &str = "plan.json";
 pub const METRICS: &str = "metrics.jsonl";
 /// How a run ended, as people and programs are told; of a pipeline as well.
 pub const SUMMARY: &str = "summary.json";
+/// The folder of pipelines, each in one of its own; beside the folder of runs.
+pub const PIPELINES: &str = "pipelines";
 /// How good a classifier is, by class.
 pub const REPORT: &str = "report.json";
 /// Which classes are taken for which, as a picture.
@@ -238,6 +240,8 @@ layout! {
         digests: "digests.json",
         /// How the last run ended.
         summary: SUMMARY,
+        /// The steps as they were when one had ended last, as a picture.
+        graph: "graph.svg",
     }
 }
 

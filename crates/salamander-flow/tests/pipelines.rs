@@ -131,6 +131,10 @@ steps:
     begins("silent", "the last line that it printed is no JSON object with \"n\"");
     assert_eq!(fs::read_to_string(place.at("tries")).expect("there").lines().count(), 3);
     assert_eq!((place.entries("artifacts"), place.entries("unfinished")), (1, 0));
+    // The dashboard shows how it ended.
+    let picture = fs::read_to_string(place.at("out/graph.svg")).expect("a picture");
+    let words = |word: &str| picture.matches(&format!(", {word}</text>")).count();
+    assert_eq!((words("failed"), words("blocked"), words("done"), words("runs")), (5, 1, 1, 0));
 }
 
 #[test]

@@ -2,6 +2,7 @@
 //! alone.
 
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -25,9 +26,31 @@ const MAX_RESTARTS: u64 = 100;
 /// What workers are told.
 #[derive(Serialize, Deserialize)]
 struct StageFile {
+    /// Of which program this is: another one may have other functions of the same names.
+    program: ProgramFile,
     stage: FlowStage,
     /// Where the files of tasks go.
     staging: PathBuf,
+}
+
+/// The file that a process runs, which a new build replaces.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct ProgramFile {
+    device: u64,
+    inode: u64,
+    bytes: u64,
+    /// Of its last change, in seconds and nanoseconds.
+    changed: (i64, i64),
+}
+
+impl ProgramFile {
+    fn of_this_process() -> Result<Self, Error> {
+        // Still the one that was started when another has got its name.
+        let path = Path::new("/proc/self/exe");
+        let file = fs::metadata(path).map_err(Error::io(path))?;
+        let changed = (file.mtime(), file.mtime_nsec());
+        Ok(Self { device: file.dev(), inode: file.ino(), bytes: file.len(), changed })
+    }
 }
 
 /// Does the tasks of flows by processes of this program.
@@ -43,7 +66,9 @@ impl<'a> FlowWorkers<'a> {
 
     fn lead(&mut self, stage: &FlowStage, folder: &Path) -> Result<Vec<TaskReport>, Error> {
         let scratch = Scratch::create(folder)?;
-        let told = StageFile { stage: stage.clone(), staging: folder.to_path_buf() };
+        let (stage_told, staging) = (stage.clone(), folder.to_path_buf());
+        let program = ProgramFile::of_this_process()?;
+        let told = StageFile { program, stage: stage_told, staging };
         let path = scratch.layout().job();
         let text = serde_json::to_vec(&told).map_err(Error::broken(&path))?;
         replace(&path, &text, Durability::Unsynced).map_err(Error::io(&path))?;
@@ -87,7 +112,12 @@ pub(crate) fn worker(
     let path = scratch.job();
     let text = fs::read(&path).map_err(Error::io(&path))?;
     let told: StageFile = serde_json::from_slice(&text).map_err(Error::broken(&path))?;
-    let StageFile { stage, staging } = told;
+    let StageFile { program, stage, staging } = told;
+    if program != ProgramFile::of_this_process()? {
+        return Err(Error::Failed(
+            "the program was replaced while the flow ran: run the flow again".to_string(),
+        ));
+    }
     let serving = TaskService { scratch, master, slot, records: stage.tasks(), fingerprint: 0 };
     serving.run(
         || Ok(stage),

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions};
-use std::io::Write;
+use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -63,10 +63,11 @@ fn all() -> Flows {
 
 fn main() {
     let program = Program::enter_with_flows(Models::new(Vec::new()), all(), |_| {});
-    let tests: [(&str, fn(&Program)); 3] = [
+    let tests: [(&str, fn(&Program)); 4] = [
         ("killed_workers_cost_their_tasks_alone", killed_workers_cost_their_tasks_alone),
         ("shuffled_shards_are_those_of_one_process", shuffled_shards_are_those_of_one_process),
-        ("what_cannot_be_shared_is_refused", what_cannot_be_shared_is_refused),
+        ("rows_that_meet_survive_their_workers", rows_that_meet_survive_their_workers),
+        ("what_fails_leaves_nothing", what_fails_leaves_nothing),
     ];
     let wanted = std::env::args().skip(1).find(|word| !word.starts_with('-'));
     for (name, test) in tests {
@@ -83,10 +84,19 @@ struct FlowPlace {
 
 impl FlowPlace {
     fn new() -> Self {
+        Self::with(RECORDS, 37)
+    }
+
+    /// So many records, and so many words in them.
+    fn with(records: u64, words: u64) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
-        let rows = (0..RECORDS).map(|id| format!("{id},word{}\n", id % 37));
-        fs::write(folder.path().join("in.csv"), format!("id,word\n{}", rows.collect::<String>()))
-            .expect("written");
+        let file = fs::File::create(folder.path().join("in.csv")).expect("created");
+        let mut file = BufWriter::new(file);
+        writeln!(file, "id,word").expect("written");
+        for id in 0..records {
+            writeln!(file, "{id},word{}", id % words).expect("written");
+        }
+        file.flush().expect("written");
         Self { folder }
     }
 
@@ -125,7 +135,7 @@ fn killed_workers_cost_their_tasks_alone(_: &Program) {
         done += u64::from(event == TaskEvent::Done);
         // Evenly over the job, so that the last ones meet workers too.
         if event == TaskEvent::Done && done % (TASKS / (KILLS + 5)) == 0 && killed < KILLS {
-            killed += u64::from(kill_a_worker());
+            killed += u64::from(signal_a_worker(Signal::KILL));
         }
     });
     let shared = shared.expect("it runs");
@@ -157,26 +167,64 @@ fn shuffled_shards_are_those_of_one_process(_: &Program) {
     nothing_is_left(place.folder.path(), 3);
 }
 
-fn what_cannot_be_shared_is_refused(_: &Program) {
-    let place = FlowPlace::new();
-    let check = |flow: &str, expected: &str| {
-        let error = place.shared(&place.job(flow), "out", &mut |_| {}).expect_err("it is refused");
-        assert!(error.to_string().contains(expected), "{error}");
-        nothing_is_left(place.folder.path(), 1);
+/// Three stages with a join and a shuffle, and one that sorts shards: workers are killed in all of them, most of them
+/// when stages before are over, and one is stopped, which only its silence tells. With `SALAMANDER_ROWS` of as many
+/// rows as it says.
+fn rows_that_meet_survive_their_workers(_: &Program) {
+    let asked = std::env::var("SALAMANDER_ROWS").ok().and_then(|rows| rows.parse().ok());
+    let rows: u64 = asked.unwrap_or(RECORDS);
+    let place = FlowPlace::with(rows, rows / 50);
+    let mut job = place.job("grouped");
+    job.sink.shards = Some(12);
+    job.partitions = Some(16);
+    let alone = job.run_here(&all(), &place.at("alone")).expect("it runs");
+    assert_eq!((alone.rows, alone.bad_rows), (rows, 0));
+    let by = |workers: u32, out: &str| {
+        let stop = AtomicBool::new(false);
+        let sharing = Sharing { workers, stop: &stop, watch: &mut |_| {} };
+        job.run(&all(), &place.at(out), &mut FlowWorkers::new(sharing)).expect("it runs")
     };
-    check("grouped", "leave out --workers");
-    check("failing", "fail: no sample is good");
+    for workers in [1, 4] {
+        assert_eq!(by(workers, &format!("by-{workers}")).digest, alone.digest, "{workers} workers");
+    }
+
+    let (mut stages, mut done, mut killed, mut stopped) = (0, 0, 0, false);
+    let shared = place.shared(&job, "shared", &mut |event| match event {
+        TaskEvent::Planned(_) => stages += 1,
+        TaskEvent::Done => {
+            done += 1;
+            if stages == 3 {
+                // Nobody kills the one that is stopped.
+                stopped = stopped || signal_a_worker(Signal::STOP);
+            } else if done % 2 == 0 && killed < KILLS {
+                killed += u64::from(signal_a_worker(Signal::KILL));
+            }
+        }
+        _ => {}
+    });
+    let shared = shared.expect("it runs");
+    assert_eq!((shared.digest, shared.rows), (alone.digest, rows));
+    assert!(stages >= 4 && stopped, "{stages} stages, stopped: {stopped}");
+    assert!(killed >= KILLS / 4, "only {killed} workers were there to be killed");
+    nothing_is_left(place.folder.path(), 5);
 }
 
-/// Kills one of our workers, if there is one.
-fn kill_a_worker() -> bool {
+fn what_fails_leaves_nothing(_: &Program) {
+    let place = FlowPlace::new();
+    let error = place.shared(&place.job("failing"), "out", &mut |_| {}).expect_err("it fails");
+    assert!(error.to_string().contains("fail: no sample is good"), "{error}");
+    nothing_is_left(place.folder.path(), 1);
+}
+
+/// Kills or stops one of our workers, if there is one.
+fn signal_a_worker(signal: Signal) -> bool {
     let mut children = Vec::new();
     for task in fs::read_dir("/proc/self/task").into_iter().flatten().flatten() {
         let text = fs::read_to_string(task.path().join("children")).unwrap_or_default();
         children.extend(text.split_whitespace().filter_map(|pid| pid.parse::<i32>().ok()));
     }
     let pid = children.first().copied().and_then(Pid::from_raw);
-    pid.is_some_and(|pid| kill_process(pid, Signal::KILL).is_ok())
+    pid.is_some_and(|pid| kill_process(pid, signal).is_ok())
 }
 
 fn nothing_is_left(folder: &Path, expected: usize) {

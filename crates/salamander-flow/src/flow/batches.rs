@@ -31,6 +31,9 @@ use futures::StreamExt;
 use super::Error;
 use super::error::external;
 
+/// What functions on partitions are called in plans.
+pub(crate) const COMPUTE: &str = "compute";
+
 /// What becomes of the batches of one partition, in their order. Nothing stands for the partition's end.
 pub(crate) type PartitionFunction =
     Box<dyn FnMut(Option<RecordBatch>) -> Result<RecordBatch, Error> + Send>;
@@ -75,6 +78,12 @@ impl FunctionNode {
         let node = Arc::new(Self { input, function, schema });
         Ok(LogicalPlan::Extension(Extension { node }))
     }
+}
+
+/// Whether a node is a function that keeps something from row to row.
+pub(crate) fn keeps_state(node: &dyn UserDefinedLogicalNode) -> bool {
+    let node = node.as_any().downcast_ref::<FunctionNode>();
+    node.is_some_and(|node| node.function.word == COMPUTE)
 }
 
 impl PartialEq for FunctionNode {

@@ -40,6 +40,8 @@ pub struct EngineSettings {
     pub memory: Option<usize>,
     /// Where they go to [default: the system's folder for temporary files].
     pub spill: Option<PathBuf>,
+    /// Plans so that each partition can be worked on alone, by whoever.
+    pub in_stages: bool,
 }
 
 /// What a flow is built from: cheap to clone.
@@ -49,6 +51,8 @@ pub struct FlowContext {
     pub(crate) runtime: Arc<Runtime>,
     pub(crate) bad: BadRows,
     pub(crate) partitions: usize,
+    /// Whether the flow was built before, by this process or by the one that leads: what it keeps is there.
+    pub(crate) is_built_again: bool,
     input: Option<FlowInput>,
     parameters: Arc<BTreeMap<String, String>>,
 }
@@ -66,7 +70,9 @@ impl FlowContext {
     pub fn new(settings: &EngineSettings) -> Result<Self, Error> {
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let partitions = settings.partitions.unwrap_or(cores).max(1);
-        let runtime = Builder::new_multi_thread().worker_threads(partitions).enable_all().build();
+        // Partitions may be many more than processors: their number decides which rows meet where.
+        let threads = partitions.min(cores);
+        let runtime = Builder::new_multi_thread().worker_threads(threads).enable_all().build();
         let runtime =
             runtime.map_err(|error| Error::Invalid(format!("cannot start threads: {error}")))?;
         let mut environment = RuntimeEnvBuilder::new();
@@ -78,6 +84,9 @@ impl FlowContext {
         }
         let mut options = ConfigOptions::new();
         options.sql_parser.enable_ident_normalization = false;
+        if settings.in_stages {
+            plan_for_stages(&mut options);
+        }
         let config = SessionConfig::from(options).with_target_partitions(partitions);
         let state = SessionStateBuilder::new()
             .with_config(config)
@@ -90,6 +99,7 @@ impl FlowContext {
             runtime: Arc::new(runtime),
             bad: BadRows::default(),
             partitions,
+            is_built_again: false,
             input: None,
             parameters: Arc::default(),
         })
@@ -106,6 +116,13 @@ impl FlowContext {
     #[must_use]
     pub fn with_parameters(mut self, parameters: BTreeMap<String, String>) -> Self {
         self.parameters = Arc::new(parameters);
+        self
+    }
+
+    /// For a flow that was built before: what it keeps by [`TSet::cache`] is read, not made again.
+    #[must_use]
+    pub(crate) fn built_again(mut self) -> Self {
+        self.is_built_again = true;
         self
     }
 
@@ -202,4 +219,16 @@ impl FlowContext {
     fn table(&self, table: StreamingTable) -> Result<TSet, Error> {
         Ok(self.tset(self.session.read_table(Arc::new(table))?))
     }
+}
+
+/// Leaves out what DataFusion does between partitions where each of them is worked on alone: nobody is there to take
+/// files from, and nobody tells what need not be read. Joins sort, so that their memory is bounded.
+fn plan_for_stages(options: &mut ConfigOptions) {
+    options.execution.enable_file_stream_work_stealing = false;
+    let optimizer = &mut options.optimizer;
+    optimizer.prefer_hash_join = false;
+    optimizer.enable_dynamic_filter_pushdown = false;
+    optimizer.enable_topk_dynamic_filter_pushdown = false;
+    optimizer.enable_join_dynamic_filter_pushdown = false;
+    optimizer.enable_aggregate_dynamic_filter_pushdown = false;
 }

@@ -14,7 +14,7 @@ use super::Error;
 use super::context::{EngineSettings, FlowContext};
 use super::records::Records;
 use super::registry::Flows;
-use super::shape::FlowShape;
+use super::shape::{FlowShape, depends_on_order};
 use super::sink::assemble::{StageReports, assemble, sort_stage};
 use super::sink::stage::{MapStage, SharedRecords};
 use super::sink::{FlowStage, FlowSummary, SinkSettings, TaskReport};
@@ -50,15 +50,16 @@ pub struct FlowJob {
     pub parameters: BTreeMap<String, String>,
     /// What is written.
     pub sink: SinkSettings,
-    /// Bytes that sorts, groups and joins may take.
+    /// Bytes that sorts, groups and joins may take, in each process.
     pub memory: Option<usize>,
-    /// Partitions of a flow whose rows meet [default: the number of processors]; they change no row of the output.
+    /// Partitions of a flow whose rows meet [default: 16 for a flow in stages, otherwise the number of processors].
+    /// They change no row of the output, but for the last bits of sums of floats.
     pub partitions: Option<usize>,
 }
 
 /// Does the tasks of a stage, each once.
 pub trait TaskRunner {
-    /// Whether processes share the work, so that only flows of tasks can run.
+    /// Whether processes share the work, so that everything must be told in tasks.
     fn is_shared(&self) -> bool;
 
     /// Reports of all tasks, in their order. Files go to the folder.
@@ -141,15 +142,26 @@ impl FlowJob {
             return Err(Error::Invalid(reason));
         }
         let records = self.records()?;
-        let engine =
-            EngineSettings { memory: self.memory, partitions: self.partitions, spill: None };
+        let (memory, partitions) = (self.memory, self.partitions);
+        let engine = EngineSettings { memory, partitions, ..EngineSettings::default() };
         let cx = self.context(records.as_ref(), &engine)?;
         let rows = self.build(flows, &cx)?;
         let staging = StagingFolder::create(out)?;
         let left = match (FlowShape::of(&rows)?, &records) {
             (FlowShape::Map, Some(records)) => self.run_tasks(records, &staging.path, runner)?,
-            (FlowShape::Map, None) => self.run_whole(&rows, "no input", &staging.path, runner)?,
-            (FlowShape::Whole(why), _) => self.run_whole(&rows, &why, &staging.path, runner)?,
+            (_, records) => {
+                let buckets = self.sink.shard_count(None);
+                let place = &staging.path;
+                // DataFusion's own threads bring rows together in an order of chance.
+                let mapped = if runner.is_shared() || depends_on_order(&rows)? {
+                    self.run_stages(flows, records.as_ref(), buckets, place, runner)?
+                } else {
+                    whole::run(&rows, self, buckets, place)?
+                };
+                // Shards are sorted, since no other order would be the same every time.
+                let sorted = self.sort(buckets, &mapped, place, runner)?;
+                StageReports { mapped, sorted: Some(sorted) }
+            }
         };
         assemble(self, &staging.path, out, &left)
     }
@@ -173,26 +185,6 @@ impl FlowJob {
         let mapped = runner.run(&stage, staging)?;
         let sorted = buckets.map(|buckets| self.sort(buckets, &mapped, staging, runner));
         Ok(StageReports { sorted: sorted.transpose()?, mapped })
-    }
-
-    /// All in this process, by DataFusion; shards are sorted, since no other order would be the same every time.
-    fn run_whole(
-        &self,
-        rows: &TSet,
-        why: &str,
-        staging: &Path,
-        runner: &mut dyn TaskRunner,
-    ) -> Result<StageReports, Error> {
-        if runner.is_shared() {
-            return Err(Error::Invalid(format!(
-                "this flow has {why}, and only flows whose rows go their way one by one are shared among processes: \
-                 leave out --workers"
-            )));
-        }
-        let buckets = self.sink.shard_count(None);
-        let mapped = whole::run(rows, self, buckets, staging)?;
-        let sorted = self.sort(buckets, &mapped, staging, runner)?;
-        Ok(StageReports { mapped, sorted: Some(sorted) })
     }
 
     fn sort(
@@ -266,6 +258,7 @@ impl FlowStage {
     pub fn word(&self) -> &'static str {
         match self {
             FlowStage::Map(_) => "map",
+            FlowStage::Shuffle(_) => "shuffle",
             FlowStage::Sort(_) => "sort",
         }
     }

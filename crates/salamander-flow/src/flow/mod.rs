@@ -37,7 +37,7 @@
 //!   `cells`: rows of ours and arrays; [`BadRow`]: what a function refuses
 //! - [`Flows`]: the flows of a program by name; [`FlowShape`]: whether one is made of tasks
 //! - [`FlowJob`]: a flow with input and output, which a [`TaskRunner`] runs in tasks and `whole` in one piece;
-//!   [`sink`]: shards, their order, their parts, and the manifest
+//!   `stages`: flows whose rows meet, in tasks; [`sink`]: shards, their order, their parts, and the manifest
 
 mod bad_rows;
 mod batches;
@@ -50,6 +50,7 @@ mod records;
 mod registry;
 mod shape;
 pub mod sink;
+mod stages;
 mod tset;
 mod typed;
 mod whole;
@@ -65,5 +66,6 @@ pub use records::Records;
 pub use registry::{BuildFlow, Flows};
 pub use shape::FlowShape;
 pub use sink::{FlowStage, FlowSummary, SinkSettings, TaskReport};
+pub use stages::ShuffleStage;
 pub use tset::{Join, KeyedTSet, TSet};
 pub use typed::FlowRow;

@@ -1,9 +1,11 @@
 //! Whether a flow is one of tasks: each row goes its way alone, so that ranges of the input can be worked on anywhere.
 
+use datafusion::arrow::datatypes::DataType;
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::logical_expr::LogicalPlan;
 
 use super::Error;
+use super::batches::keeps_state;
 use super::context::INPUT;
 use super::tset::TSet;
 
@@ -44,6 +46,31 @@ impl FlowShape {
             (None, _) => FlowShape::Whole("no input of its own, or more than one".to_string()),
         })
     }
+}
+
+/// Whether the order in which rows meet can be seen in the result: in sums of floats, in lists, in numbers of rows, in
+/// which rows are the first ones.
+pub(crate) fn depends_on_order(rows: &TSet) -> Result<bool, Error> {
+    let plan = rows.frame.clone().into_optimized_plan()?;
+    let mut depends = false;
+    plan.apply_with_subqueries(|node| {
+        depends |= match node {
+            LogicalPlan::Window(_) | LogicalPlan::Limit(_) => true,
+            // Of rows that are equal some are left out.
+            LogicalPlan::Sort(sort) => sort.fetch.is_some(),
+            LogicalPlan::Extension(function) => keeps_state(function.node.as_ref()),
+            LogicalPlan::Aggregate(groups) => {
+                let made = groups.schema.fields().iter().skip(groups.group_expr.len());
+                let is_exact = |kind: &DataType| kind.is_integer() || kind == &DataType::Boolean;
+                made.map(|field| field.data_type()).any(|kind| !is_exact(kind))
+                    // The first, the last or the nth of some rows.
+                    || groups.aggr_expr.iter().any(|made| made.to_string().contains("_value("))
+            }
+            _ => false,
+        };
+        Ok(TreeNodeRecursion::Continue)
+    })?;
+    Ok(depends)
 }
 
 fn word(node: &LogicalPlan) -> String {

@@ -17,7 +17,7 @@ use futures::StreamExt;
 
 use super::Error;
 use super::bad_rows::{BadRow, BadRows};
-use super::batches::{FunctionNode, MakeFunction, NamedFunction, PartitionFunction};
+use super::batches::{COMPUTE, FunctionNode, MakeFunction, NamedFunction, PartitionFunction};
 use super::context::FlowContext;
 use super::typed::{FlowRow, RowReader, batch_of, columns_of, row_json};
 
@@ -90,7 +90,7 @@ impl TSet {
                 batch_of(&step.name, &step.schema, &made)
             })
         });
-        self.function(NamedFunction { name: name.to_string(), word: "compute", schema, make })
+        self.function(NamedFunction { name: name.to_string(), word: COMPUTE, schema, make })
     }
 
     /// Keeps rows for which an expression is true: `col("age").gt(lit(17))`.
@@ -181,15 +181,21 @@ impl TSet {
         self.with(|frame| frame.union_by_name(other.frame))
     }
 
-    /// Runs what comes before once, and keeps the rows as Parquet in a folder, which must not exist.
+    /// Runs what comes before once, and keeps the rows as Parquet in a folder, which must not exist. Where several
+    /// processes share a flow, the one that leads does so, and the others read what it has kept.
     pub fn cache(self, folder: &std::path::Path) -> Result<TSet, Error> {
         let place = format!("{}/", folder.display());
-        std::fs::create_dir(folder).map_err(Error::io(folder))?;
+        let is_kept = self.cx.is_built_again && folder.is_dir();
+        if !is_kept {
+            std::fs::create_dir(folder).map_err(Error::io(folder))?;
+        }
         let cx = self.cx.clone();
         let schema = self.frame.schema().as_arrow().clone();
         let frame = cx.runtime.block_on(async {
-            let options = DataFrameWriteOptions::new();
-            self.frame.write_parquet(&place, options, None).await?;
+            if !is_kept {
+                let options = DataFrameWriteOptions::new();
+                self.frame.write_parquet(&place, options, None).await?;
+            }
             // Of no rows there is no file, which could say what its columns are.
             let options = ParquetReadOptions::default().schema(&schema);
             cx.session.read_parquet(&place, options).await

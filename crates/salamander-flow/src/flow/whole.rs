@@ -1,17 +1,24 @@
-//! Runs a flow whose rows meet: DataFusion has all of it, and each of its partitions puts rows into buckets.
+//! Runs a flow whose rows meet in this process alone: DataFusion has all of it, and each of its partitions puts rows
+//! into buckets.
 
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
+use datafusion::arrow::array::RecordBatch;
+use datafusion::arrow::datatypes::Schema;
+use datafusion::physical_plan::ExecutionPlan;
 use futures::StreamExt;
 use futures::future::try_join_all;
 
 use super::Error;
-use super::bad_rows::SOURCE;
+use super::bad_rows::{BadRow, SOURCE};
 use super::cells::WrittenColumns;
+use super::context::FlowContext;
 use super::job::FlowJob;
 use super::sink::TaskReport;
-use super::sink::buckets::BucketWriter;
+use super::sink::buckets::{BucketFile, BucketWriter, Bucketing};
+use super::stages::ExchangeWriter;
 use super::tset::TSet;
 
 /// Runs it, and tells what each partition has left.
@@ -21,38 +28,96 @@ pub(crate) fn run(
     buckets: u64,
     staging: &Path,
 ) -> Result<Vec<TaskReport>, Error> {
-    let columns = Arc::new(WrittenColumns::new(rows.schema(), job.sink.format()?)?);
-    let bucketing = job.bucketing(buckets);
-    let runtime = &rows.cx.runtime;
-    let partitions = runtime.block_on(rows.frame.clone().execute_stream_partitioned())?;
-    let mut tasks = Vec::new();
-    for (number, mut partition) in partitions.into_iter().enumerate() {
-        let name = format!("whole-{number:05}");
-        let mut writer = BucketWriter::new(staging, &name, &columns.schema, &bucketing)?;
-        let columns = Arc::clone(&columns);
-        tasks.push(runtime.spawn(async move {
-            while let Some(batch) = partition.next().await {
-                writer.write(&columns.apply(&batch?)?)?;
+    let plan = rows.cx.runtime.block_on(rows.frame.create_physical_plan())?;
+    let partitions = 0..plan.properties().output_partitioning().partition_count();
+    let sink = SinkBuckets::new(rows.schema(), job, buckets)?;
+    let writer = |number: usize| sink.writer(staging, &format!("whole-{number:05}"));
+    let left = write_partitions(&rows.cx, &plan, partitions, &writer)?;
+    let mut reports: Vec<TaskReport> = left.into_iter().map(TaskReport::of_buckets).collect();
+    keep_bad_rows(rows.cx.bad.take(), &mut reports, staging)?;
+    Ok(reports)
+}
+
+/// How rows that leave a flow are put into buckets.
+pub(crate) struct SinkBuckets {
+    columns: Arc<WrittenColumns>,
+    bucketing: Bucketing,
+}
+
+impl SinkBuckets {
+    pub(crate) fn new(schema: &Schema, job: &FlowJob, buckets: u64) -> Result<Self, Error> {
+        let columns = Arc::new(WrittenColumns::new(schema, job.sink.format()?)?);
+        Ok(Self { columns, bucketing: job.bucketing(buckets) })
+    }
+
+    /// Writes files whose names begin with this one.
+    pub(crate) fn writer(&self, folder: &Path, name: &str) -> Result<PartitionWriter, Error> {
+        let writer = BucketWriter::new(folder, name, &self.columns.schema, &self.bucketing)?;
+        Ok(PartitionWriter::Sink(writer, Arc::clone(&self.columns)))
+    }
+}
+
+/// Where the rows of a partition go.
+pub(crate) enum PartitionWriter {
+    /// Out of the flow.
+    Sink(BucketWriter, Arc<WrittenColumns>),
+    /// To the next stage.
+    Exchange(ExchangeWriter),
+}
+
+impl PartitionWriter {
+    fn write(&mut self, batch: RecordBatch) -> Result<(), Error> {
+        match self {
+            PartitionWriter::Sink(writer, columns) => writer.write(&columns.apply(&batch)?),
+            PartitionWriter::Exchange(writer) => writer.write(batch),
+        }
+    }
+
+    fn finish(self) -> Result<Vec<BucketFile>, Error> {
+        match self {
+            PartitionWriter::Sink(writer, _) => writer.finish(),
+            PartitionWriter::Exchange(writer) => writer.finish(),
+        }
+    }
+}
+
+/// Works on some partitions of a plan at the same time, and tells what each has left, in their order.
+pub(crate) fn write_partitions(
+    cx: &FlowContext,
+    plan: &Arc<dyn ExecutionPlan>,
+    partitions: Range<usize>,
+    writer: &dyn Fn(usize) -> Result<PartitionWriter, Error>,
+) -> Result<Vec<Vec<BucketFile>>, Error> {
+    let context = cx.session.task_ctx();
+    let mut tasks = Vec::with_capacity(partitions.len());
+    for partition in partitions {
+        let mut writer = writer(partition)?;
+        let (plan, context) = (Arc::clone(plan), Arc::clone(&context));
+        tasks.push(cx.runtime.spawn(async move {
+            let mut rows = plan.execute(partition, context)?;
+            while let Some(batch) = rows.next().await {
+                writer.write(batch?)?;
             }
             writer.finish()
         }));
     }
-    let finished = runtime.block_on(try_join_all(tasks));
+    let finished = cx.runtime.block_on(try_join_all(tasks));
     let finished =
         finished.map_err(|error| Error::Invalid(format!("a thread has ended: {error}")))?;
-    let mut reports = Vec::with_capacity(finished.len());
-    for buckets in finished {
-        let buckets = buckets?;
-        let rows = buckets.iter().map(|file| file.rows).sum();
-        reports.push(TaskReport { rows, buckets, ..TaskReport::default() });
-    }
-    // In no order of their own, so they get one.
-    let mut bad = rows.cx.bad.take();
+    finished.into_iter().collect()
+}
+
+/// Gives rows that were kept aside to the first of some reports. They came in no order of their own, so they get one.
+pub(crate) fn keep_bad_rows(
+    mut bad: Vec<BadRow>,
+    reports: &mut [TaskReport],
+    staging: &Path,
+) -> Result<(), Error> {
     bad.sort_by_cached_key(|row| serde_json::json!(row).to_string());
     // A flow that reads its input twice meets what is broken twice; the place tells that it is the same record.
     bad.dedup_by(|row, before| row.step == SOURCE && row == before);
-    if let Some(first) = reports.first_mut() {
-        first.add_bad(&bad, staging, "whole")?;
+    match reports.first_mut() {
+        Some(first) => first.add_bad(&bad, staging, "whole"),
+        None => Ok(()),
     }
-    Ok(reports)
 }

@@ -1,6 +1,8 @@
 //! A pipeline as an Argo Workflow: a task per step, each of which is `salamander pipeline step NAME`, so that a cluster
 //! takes the decisions that one machine takes. Only the text is made here; who applies it needs Argo.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use salamander_core::yaml::to_yaml;
 use serde_json::{Map, Value as Json, json};
 
@@ -61,15 +63,15 @@ pub fn manifest(pipeline: &Pipeline, cluster: &ArgoCluster<'_>) -> Result<String
 fn templates(pipeline: &Pipeline, cluster: &ArgoCluster<'_>) -> Vec<Json> {
     let mut tasks = Vec::new();
     let mut templates = Vec::new();
+    let names = task_names(pipeline);
     for step in &pipeline.steps {
+        let name = names[step.name.as_str()].as_str();
         let mut task = Map::new();
-        task.insert("name".into(), step.name.as_str().into());
-        task.insert("template".into(), step.name.as_str().into());
+        task.insert("name".into(), name.into());
+        task.insert("template".into(), name.into());
         if !step.after.is_empty() {
-            task.insert(
-                "dependencies".into(),
-                step.after.iter().cloned().collect::<Vec<_>>().into(),
-            );
+            let after = step.after.iter().map(|step| names[step.as_str()].as_str());
+            task.insert("dependencies".into(), after.collect::<Vec<_>>().into());
         }
         let items = items(pipeline, step);
         if let Some(items) = items {
@@ -80,7 +82,9 @@ fn templates(pipeline: &Pipeline, cluster: &ArgoCluster<'_>) -> Vec<Json> {
             task.insert("withItems".into(), instances.collect::<Vec<_>>().into());
         }
         tasks.push(Json::Object(task));
-        templates.push(template(pipeline, step, cluster, items.is_some()));
+        let mut template = template(pipeline, step, cluster, items.is_some());
+        template["name"] = name.into();
+        templates.push(template);
     }
     // A failure stops what depends on it and nothing else.
     let graph = json!({"name": GRAPH, "dag": {"failFast": false, "tasks": tasks}});
@@ -101,7 +105,6 @@ fn template(
     args.extend(["--out".into(), format!("{mount}/pipelines/{}", pipeline.name), "--json".into()]);
     cluster.sets.iter().for_each(|set| args.extend(["--set".into(), set.clone()]));
     let mut template = json!({
-        "name": step.name,
         "container": {
             "image": cluster.image,
             "command": [cluster.program],
@@ -113,7 +116,8 @@ fn template(
     if by_item {
         template["inputs"] = json!({"parameters": [{"name": "instance"}]});
     }
-    if let Some(longest) = step.timeout {
+    // The pod that does a whole list cannot tell how long that is; the step has an eye on each item itself.
+    if let Some(longest) = step.timeout.filter(|_| by_item || step.for_each.is_none()) {
         let attempts = u64::from(step.retries) + 1;
         let waits = super::duration::LONGEST_BACKOFF.as_secs().max(step.backoff.as_secs());
         let seconds = attempts * (longest.as_secs() + waits) + SLACK_SECONDS;
@@ -122,7 +126,7 @@ fn template(
     template
 }
 
-/// How many items a step has, if that is known before anything runs.
+/// How many items a step has, if that is known before anything runs and there are any: Argo cannot make pods of none.
 fn items(pipeline: &Pipeline, step: &PipelineStep) -> Option<usize> {
     let template = step.for_each.as_ref()?;
     let known = |reference: &Reference| match reference.head() {
@@ -131,10 +135,32 @@ fn items(pipeline: &Pipeline, step: &PipelineStep) -> Option<usize> {
             .map_err(drop),
         _ => Err(()),
     };
-    match template {
-        Template::List(items) => Some(items.len()),
-        template => template.render(Quoting::Plain, &known).ok()?.real.as_array().map(Vec::len),
+    let items = match template {
+        Template::List(items) => items.len(),
+        template => template.render(Quoting::Plain, &known).ok()?.real.as_array()?.len(),
+    };
+    (items > 0).then_some(items)
+}
+
+/// What Argo calls each step: its names have no `_`, and the graph has one too.
+fn task_names(pipeline: &Pipeline) -> BTreeMap<&str, String> {
+    let mut taken = BTreeSet::from([GRAPH.to_string()]);
+    let mut names = BTreeMap::new();
+    for step in &pipeline.steps {
+        let plain = step.name.replace('_', "-");
+        // What has dependencies begins with a letter.
+        let plain = match plain.trim_start_matches('-') {
+            plain if plain.starts_with(|c: char| c.is_ascii_alphabetic()) => plain.to_string(),
+            plain => format!("step{plain}"),
+        };
+        let (mut name, mut number) = (plain.clone(), 1);
+        while !taken.insert(name.clone()) {
+            number += 1;
+            name = format!("{plain}-{number}");
+        }
+        names.insert(step.name.as_str(), name);
     }
+    names
 }
 
 /// A name that Kubernetes takes.
@@ -208,6 +234,44 @@ steps:
             "rates=[1, 2]",
         ];
         assert_eq!(fit["container"]["args"], json!(args));
+    }
+
+    /// Argo's own rule for the names of templates and tasks, which its definition does not have.
+    #[test]
+    fn names_of_steps_become_names_that_argo_takes() {
+        let text = "
+steps:
+  train_data: {run: 'make ${out}', out: a}
+  train-data: {run: 'make ${out}', out: a}
+  steps: {run: 'use ${train_data}'}
+  _1: {run: 'use ${train-data}', for_each: [], timeout: 1m}
+";
+        let pipeline =
+            Pipeline::read(&PipelineText::of_text("p.yaml", text), &[]).expect("a pipeline");
+        let cluster = ArgoCluster {
+            image: "us",
+            program: "salamander",
+            claim: "data",
+            mount: "/data",
+            sets: &[],
+            schedule: None,
+        };
+        let workflow = manifest(&pipeline, &cluster).expect("a manifest");
+        let workflow = parse(&workflow).expect("YAML").to_json();
+        let templates = workflow["spec"]["templates"].as_array().expect("a list");
+        let of = |values: &[Json]| -> Vec<String> {
+            values.iter().filter_map(|value| value["name"].as_str()).map(str::to_string).collect()
+        };
+        let tasks = templates[0]["dag"]["tasks"].as_array().expect("a list");
+        let expected = ["train-data", "train-data-2", "steps-2", "step1"];
+        assert_eq!(of(tasks), expected);
+        assert_eq!(of(templates), [&["steps"][..], &expected].concat());
+        assert_eq!(tasks[2]["dependencies"], json!(["train-data"]));
+        assert_eq!(tasks[3]["dependencies"], json!(["train-data-2"]));
+        assert_eq!(templates[4]["activeDeadlineSeconds"], Json::Null);
+        assert_eq!(tasks[3]["withItems"], Json::Null, "its pod finds that there are none");
+        // The program knows them by the names of the file.
+        assert_eq!(templates[1]["container"]["args"][2], "train_data");
     }
 
     #[test]

@@ -15,6 +15,7 @@ use super::execute::{StepFailure, execute};
 use super::planner::{Decision, Due, PipelineProgress, Status, StepOutcome, look};
 use super::spec::Pipeline;
 use super::store::{ArtifactManifest, ArtifactStore};
+use super::svg;
 
 /// Steps at a time, unless the file or the command line says it.
 const PARALLEL: usize = 2;
@@ -159,9 +160,12 @@ impl<'a> Running<'a> {
     where
         'a: 'scope,
     {
-        let mut running = 0;
+        let (mut running, mut changed) = (0, true);
         loop {
             while self.advance(scope, sender, &mut running)? {}
+            if std::mem::take(&mut changed) {
+                self.draw();
+            }
             if running == 0 {
                 return Ok(());
             }
@@ -172,6 +176,7 @@ impl<'a> Running<'a> {
                 }
                 Ok((due, StepMessage::Ended(ended))) => {
                     running -= 1;
+                    changed = true;
                     self.ended(&due, *ended)?;
                 }
                 Err(_) => {}
@@ -228,6 +233,12 @@ impl<'a> Running<'a> {
             }
         }
         Ok(changed)
+    }
+
+    /// Draws how things are, for who looks at the folder; a picture that cannot be kept changes nothing.
+    fn draw(&self) {
+        let picture = svg::draw(self.pipeline, &look(self.pipeline, self.store, &self.progress));
+        let _ = replace(&self.store.layout().graph(), picture.as_bytes(), Durability::Unsynced);
     }
 
     fn start<'scope>(

@@ -79,11 +79,12 @@ fn shown(statuses: &[&Status]) -> (&'static str, &'static str, String) {
     let words = statuses.iter().map(|status| {
         let (rank, colour, word) = match status.decision {
             Decision::Failed | Decision::Refused => (0, "#f6c6c6", "failed"),
-            Decision::Run(_) | Decision::Running => (1, "#fbe3a6", "due"),
-            Decision::Wait => (2, "#fdf3d7", "waits"),
-            Decision::Blocked => (3, "#f6c6c6", "blocked"),
-            Decision::Skip => (4, "#e4e4e4", "skipped"),
-            Decision::Unchanged(..) | Decision::Done(_) => (5, "#cdeccd", "done"),
+            Decision::Running => (1, "#fbe3a6", "runs"),
+            Decision::Run(_) => (2, "#fbe3a6", "due"),
+            Decision::Wait => (3, "#fdf3d7", "waits"),
+            Decision::Blocked => (4, "#f6c6c6", "blocked"),
+            Decision::Skip => (5, "#e4e4e4", "skipped"),
+            Decision::Unchanged(..) | Decision::Done(_) => (6, "#cdeccd", "done"),
         };
         (rank, colour, word, &status.why)
     });

@@ -6,6 +6,7 @@
 //! - `read`: everything that is looked at, `look`: what such routes have in common; `events`: what is followed
 //! - `write`: what is changed; `access`: by whom, `attempts`: who only guesses, `audit`: who did what
 //! - `upkeep`: what goes, budgets, webhooks; `remote`: runs of other machines; `live`: what is being done right now
+//! - `pipelines`: those that are run beside the runs
 
 mod access;
 mod attempts;
@@ -17,6 +18,7 @@ mod files;
 mod live;
 mod look;
 mod openapi;
+mod pipelines;
 mod read;
 mod remote;
 mod reply;
@@ -101,6 +103,8 @@ pub fn router(api: &Api) -> Router {
         .route("/api/v1/runs/{id}/members", get(live::members))
         .route("/api/v1/runs/{id}/profile", get(live::profile))
         .route("/api/v1/cluster", get(live::cluster))
+        .route("/api/v1/pipelines", get(pipelines::list))
+        .route("/api/v1/pipelines/{name}", get(pipelines::one))
         .route("/api/v1/experiments/{id}/usage", get(upkeep::usage).put(upkeep::allow))
         .route("/api/v1/remote-runs", post(remote::begin))
         .route(

@@ -144,6 +144,8 @@ const ROUTES: &[Route] = &[
     get("/api/v1/runs/{id}/members", "What its master says; null where none leads it.", "Anything"),
     get("/api/v1/runs/{id}/profile", "What each of its processes took.", "Anything"),
     get("/api/v1/cluster", "Slots, the queue, and this machine.", "Anything"),
+    get("/api/v1/pipelines", "Pipelines that were run beside the runs, the newest first.", "List"),
+    get("/api/v1/pipelines/{name}", "One of them, with its picture as SVG.", "Anything"),
     get("/api/v1/experiments/{id}/usage", "What it may use, and has used.", "Anything"),
     Route {
         method: "put",

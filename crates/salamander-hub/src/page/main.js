@@ -8,11 +8,12 @@ import { cluster } from "./view_cluster.js";
 import { compare } from "./view_compare.js";
 import { experiments } from "./view_experiments.js";
 import { models } from "./view_models.js";
+import { pipelines } from "./view_pipelines.js";
 import { run } from "./view_run.js";
 import { runs } from "./view_runs.js";
 import { search } from "./view_search.js";
 
-const VIEWS = { runs, run, compare, experiments, search, cluster, models };
+const VIEWS = { runs, run, compare, experiments, search, cluster, models, pipelines };
 const main = document.getElementById("main");
 let current = null;
 const listeners = new Set();
@@ -169,14 +170,14 @@ system.addEventListener("change", () => {
   redrawAll();
 });
 
-const KEYS = [["/", "look for something in this view"], ["g r", "runs"], ["g e", "experiments"], ["g c", "compare"], ["g k", "cluster"], ["g m", "models"],
+const KEYS = [["/", "look for something in this view"], ["g r", "runs"], ["g e", "experiments"], ["g c", "compare"], ["g k", "cluster"], ["g m", "models"], ["g p", "pipelines"],
   ["\u2191 \u2193", "go through a table"], ["Enter", "open the row"], ["Space", "choose the row"], ["+ \u2212 0 \u2190 \u2192", "zoom and move a chart"], ["t", "light or dark"], ["?", "this help"]];
 function showHelp() {
   showBox("Keys", h("dl", {}, KEYS.map(([key, text]) => [h("dt", {}, key.split(" ").map((one) => [h("kbd", {}, one), " "])), h("dd", {}, text)])),
     h("p", { class: "soft" }, "Drag over a chart to zoom, click twice for the whole. The address holds the view: copy it to send it."),
     h("p", { class: "soft" }, "Filters: ", h("code", {}, "state = running and validation/loss < 0.3 or not name ~ old")));
 }
-const PLACES = { r: "#/runs", e: "#/experiments", c: "#/compare", k: "#/cluster", m: "#/models" };
+const PLACES = { r: "#/runs", e: "#/experiments", c: "#/compare", k: "#/cluster", m: "#/models", p: "#/pipelines" };
 let going = 0;
 window.addEventListener("keydown", (event) => {
   const busy = event.target.closest?.("input, select, textarea, dialog");

@@ -37,7 +37,7 @@ macro_rules! scripts {
     };
 }
 
-const FILES: [(&str, &str, &str); 31] = scripts![
+const FILES: [(&str, &str, &str); 32] = scripts![
     "actions.js",
     "api.js",
     "canvas.js",
@@ -65,6 +65,7 @@ const FILES: [(&str, &str, &str); 31] = scripts![
     "view_compare.js",
     "view_experiments.js",
     "view_models.js",
+    "view_pipelines.js",
     "view_run.js",
     "view_runs.js",
     "view_search.js",

@@ -287,3 +287,26 @@ fn a_second_hub_is_refused() {
     let error = open(runs.path()).err().expect("refused").to_string();
     assert!(error.contains("a hub for these runs is there already"), "{error}");
 }
+
+#[test]
+fn pipelines_beside_the_runs_are_shown_by_their_pictures() {
+    let place = tempfile::tempdir().expect("a folder");
+    let at = |name: &str| place.path().join(name);
+    for folder in ["runs", "pipelines/digits", "pipelines/never-drawn"] {
+        fs::create_dir_all(at(folder)).expect("made");
+    }
+    fs::write(at("pipelines/digits/graph.svg"), "<svg/>").expect("written");
+    fs::write(at("graph.svg"), "<svg/>").expect("written");
+    let serving = Serving::start(&at("runs"), Access::Open);
+    let client = serving.client();
+    let get = |path: &str| client.get::<serde_json::Value>(&format!("api/v1/pipelines{path}"), &());
+    let all = get("").expect("listed");
+    assert_eq!(all.as_array().map(Vec::len), Some(1));
+    assert_eq!((&all[0]["name"], &all[0]["state"]), (&"digits".into(), &serde_json::Value::Null));
+    fs::write(at("pipelines/digits/summary.json"), r#"{"state": "completed"}"#).expect("written");
+    let digits = get("/digits").expect("there");
+    assert_eq!((&digits["state"], &digits["graph"]), (&"completed".into(), &"<svg/>".into()));
+    for name in ["/never-drawn", "/%2E%2E", "/..%2F..", "/digits%2F.."] {
+        assert!(get(name).is_err(), "{name}");
+    }
+}

@@ -355,7 +355,12 @@ for (const hash of ["runs", `run/${hostile.id}`, `run/${hostile.id}/profiler`, `
   await open(`#/${hash}`);
   assert.deepEqual(await nameless(), [], hash);
 }
-for (const view of ["experiments", "cluster"]) {
+// A pipeline's picture is shown as an image, which runs nothing.
+await open("#/pipelines");
+await page.waitForFunction(() => document.querySelector("main img")?.naturalWidth === 40);
+assert((await page.textContent("main")).includes("completed"), "how the pipeline ended");
+await noHarm();
+for (const view of ["experiments", "cluster", "pipelines"]) {
   await open(`#/${view}`);
   await look(view);
 }
@@ -367,7 +372,7 @@ await page.evaluate(() => localStorage.clear());
 await page.emulateMedia({ colorScheme: "dark" });
 await page.setViewportSize({ width: 390, height: 800 });
 for (const [name, hash] of [["runs", "runs"], ["curves", `run/${hostile.id}/curves`], ["logs", `run/${hostile.id}/logs`], ["checkpoints", `run/${hostile.id}/checkpoints`], ["confusion", `run/${hostile.id}/confusion`], ["members", `run/${hostile.id}/members`],
-  ["profiler", `run/${hostile.id}/profiler`], ["compare", `compare?runs=${long.id},${live.id}`], ["search", `search/${search}`], ["experiments", "experiments"], ["cluster", "cluster"], ["models", "models"]]) {
+  ["profiler", `run/${hostile.id}/profiler`], ["compare", `compare?runs=${long.id},${live.id}`], ["search", `search/${search}`], ["experiments", "experiments"], ["cluster", "cluster"], ["models", "models"], ["pipelines", "pipelines"]]) {
   await open(`#/${hash}`);
   assert(await page.evaluate(() => document.documentElement.scrollWidth <= window.innerWidth), `${name} is not wider than a phone`);
   await look(`phone-${name}`);

@@ -150,6 +150,15 @@ fn write_all(runs: &Path) {
 }
 
 /// A search of 20 trials, as its journal tells it.
+/// A pipeline whose picture would run a script if it were part of the page.
+fn write_pipeline(folder: &Path) {
+    fs::create_dir_all(folder).expect("made");
+    let picture = "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"40\" height=\"20\">\
+        <script>parent.hurt = 1; window.hurt = 1</script><rect width=\"40\" height=\"20\"/></svg>";
+    fs::write(folder.join("graph.svg"), picture).expect("written");
+    fs::write(folder.join("summary.json"), "{\"state\": \"completed\"}").expect("written");
+}
+
 fn write_search(runs: &Path) {
     let search = runs.join("tuning-1");
     fs::create_dir_all(&search).expect("made");
@@ -186,12 +195,14 @@ fn node(script: &str) -> Command {
 #[test]
 fn every_view_shows_what_the_store_has() {
     let Some(playwright) = playwright() else { return };
-    let runs = tempfile::tempdir().expect("a folder");
-    write_all(runs.path());
-    let served = ServedFolder::start(runs.path());
+    let place = tempfile::tempdir().expect("a folder");
+    let runs = place.path().join("runs");
+    write_all(&runs);
+    write_pipeline(&place.path().join("pipelines/digits"));
+    let served = ServedFolder::start(&runs);
     let mut command = node("browser.mjs");
     command.env("LANG", "en_US.UTF-8").env("PLAYWRIGHT", playwright);
-    command.env("URL", format!("http://{}", served.address)).env("RUNS", runs.path());
+    command.env("URL", format!("http://{}", served.address)).env("RUNS", &runs);
     command
         .env("SPIKE", SPIKE.to_string())
         .env("LONG", LONG.to_string())

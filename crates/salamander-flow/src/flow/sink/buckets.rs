@@ -2,6 +2,7 @@
 //! row and whenever it came. Rows go to buckets by the first bits of their key, and each bucket is sorted by itself.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::fs::File;
 use std::io::{BufReader, BufWriter};
 use std::path::{Path, PathBuf};
@@ -73,15 +74,101 @@ pub(crate) fn class_of(
     }
 }
 
-/// Puts rows into buckets.
-pub(crate) struct BucketWriter {
+/// Files of rows by the number of their bucket; one begins with its first row.
+pub(crate) struct BucketFiles {
     folder: PathBuf,
     name: String,
     schema: SchemaRef,
+    open: BTreeMap<u64, (StreamWriter<BufWriter<File>>, BucketFile)>,
+}
+
+impl BucketFiles {
+    /// Files whose names begin with this one.
+    pub(crate) fn new(folder: &Path, name: &str, schema: &SchemaRef) -> Self {
+        let (folder, name) = (folder.to_path_buf(), name.to_string());
+        Self { folder, name, schema: SchemaRef::clone(schema), open: BTreeMap::new() }
+    }
+
+    /// Adds rows to a bucket, and gives what is known of its file.
+    pub(crate) fn add(
+        &mut self,
+        bucket: u64,
+        rows: &RecordBatch,
+    ) -> Result<&mut BucketFile, Error> {
+        let (writer, file) = match self.open.entry(bucket) {
+            Entry::Occupied(open) => open.into_mut(),
+            Entry::Vacant(place) => {
+                let file = format!("{}-bucket-{bucket:05}.arrow", self.name);
+                let path = self.folder.join(&file);
+                let out = BufWriter::new(File::create(&path).map_err(Error::io(&path))?);
+                let writer = StreamWriter::try_new(out, &self.schema)?;
+                let classes = BTreeMap::new();
+                place.insert((writer, BucketFile { bucket, file, rows: 0, classes }))
+            }
+        };
+        writer.write(rows)?;
+        file.rows += rows.num_rows() as u64;
+        Ok(file)
+    }
+
+    pub(crate) fn finish(self) -> Result<Vec<BucketFile>, Error> {
+        let mut files = Vec::with_capacity(self.open.len());
+        for (mut writer, file) in self.open.into_values() {
+            writer.finish()?;
+            let out = writer.into_inner()?.into_inner();
+            out.map_err(|error| Error::io(&self.folder.join(&file.file))(error.into_error()))?;
+            files.push(file);
+        }
+        Ok(files)
+    }
+}
+
+/// The rows of a file, batch by batch; in the end it must be as many as were written.
+pub(crate) struct BucketReader {
+    path: PathBuf,
+    reader: StreamReader<BufReader<File>>,
+    rows: u64,
+    written: u64,
+}
+
+impl BucketReader {
+    pub(crate) fn open(folder: &Path, file: &BucketFile) -> Result<Self, Error> {
+        let path = folder.join(&file.file);
+        let reader = BufReader::new(File::open(&path).map_err(Error::io(&path))?);
+        let reader = StreamReader::try_new(reader, None)?;
+        Ok(Self { path, reader, rows: 0, written: file.rows })
+    }
+
+    fn check(&mut self) -> Option<Result<RecordBatch, Error>> {
+        let (found, written) = (self.rows, self.written);
+        // Told once.
+        self.written = found;
+        let reason = format!("{found} rows where {written} were written");
+        (found != written).then(|| Err(Error::step(&self.path.display().to_string(), reason)))
+    }
+}
+
+impl Iterator for BucketReader {
+    type Item = Result<RecordBatch, Error>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        match self.reader.next() {
+            Some(Ok(batch)) => {
+                self.rows += batch.num_rows() as u64;
+                Some(Ok(batch))
+            }
+            Some(Err(error)) => Some(Err(error.into())),
+            None => self.check(),
+        }
+    }
+}
+
+/// Puts rows into buckets.
+pub(crate) struct BucketWriter {
+    files: BucketFiles,
     keys: RowKeys,
     buckets: u64,
     class: Option<usize>,
-    open: BTreeMap<u64, (StreamWriter<BufWriter<File>>, BucketFile)>,
 }
 
 /// How rows are put into buckets.
@@ -111,13 +198,10 @@ impl BucketWriter {
             })
         });
         Ok(Self {
-            folder: folder.to_path_buf(),
-            name: name.to_string(),
-            schema: SchemaRef::clone(schema),
+            files: BucketFiles::new(folder, name, schema),
             keys: RowKeys::new(schema, bucketing.seed)?,
             buckets: bucketing.buckets,
             class: class.transpose()?,
-            open: BTreeMap::new(),
         })
     }
 
@@ -134,9 +218,7 @@ impl BucketWriter {
                 classes.push(class_of(batch, self.class, *place as usize)?);
             }
             let rows = take_record_batch(batch, &UInt32Array::from(places))?;
-            let (writer, file) = self.bucket(bucket)?;
-            writer.write(&rows)?;
-            file.rows += rows.num_rows() as u64;
+            let file = self.files.add(bucket, &rows)?;
             for class in classes {
                 *file.classes.entry(class).or_default() += 1;
             }
@@ -145,32 +227,7 @@ impl BucketWriter {
     }
 
     pub(crate) fn finish(self) -> Result<Vec<BucketFile>, Error> {
-        let mut files = Vec::with_capacity(self.open.len());
-        for (mut writer, file) in self.open.into_values() {
-            writer.finish()?;
-            let out = writer.into_inner()?.into_inner();
-            out.map_err(|error| Error::io(&self.folder.join(&file.file))(error.into_error()))?;
-            files.push(file);
-        }
-        Ok(files)
-    }
-
-    fn bucket(
-        &mut self,
-        bucket: u64,
-    ) -> Result<&mut (StreamWriter<BufWriter<File>>, BucketFile), Error> {
-        use std::collections::btree_map::Entry;
-        match self.open.entry(bucket) {
-            Entry::Occupied(open) => Ok(open.into_mut()),
-            Entry::Vacant(place) => {
-                let file = format!("{}-bucket-{bucket:05}.arrow", self.name);
-                let path = self.folder.join(&file);
-                let out = BufWriter::new(File::create(&path).map_err(Error::io(&path))?);
-                let writer = StreamWriter::try_new(out, &self.schema)?;
-                let classes = BTreeMap::new();
-                Ok(place.insert((writer, BucketFile { bucket, file, rows: 0, classes })))
-            }
-        }
+        self.files.finish()
     }
 }
 
@@ -179,19 +236,10 @@ pub(crate) fn sorted(folder: &Path, files: &[BucketFile], seed: u64) -> Result<R
     let mut batches = Vec::new();
     let mut schema = SchemaRef::new(datafusion::arrow::datatypes::Schema::empty());
     for file in files {
-        let path = folder.join(&file.file);
-        let reader = BufReader::new(File::open(&path).map_err(Error::io(&path))?);
-        let mut rows = 0;
-        let reader = StreamReader::try_new(reader, None)?;
-        schema = reader.schema();
+        let reader = BucketReader::open(folder, file)?;
+        schema = reader.reader.schema();
         for batch in reader {
-            let batch = batch?;
-            rows += batch.num_rows() as u64;
-            batches.push(batch);
-        }
-        if rows != file.rows {
-            let reason = format!("{rows} rows where {} were written", file.rows);
-            return Err(Error::step(&path.display().to_string(), reason));
+            batches.push(batch?);
         }
     }
     let whole = concat_batches(&schema, &batches)?;

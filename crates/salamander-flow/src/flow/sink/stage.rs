@@ -22,6 +22,7 @@ use crate::flow::context::{EngineSettings, FlowContext};
 use crate::flow::job::FlowJob;
 use crate::flow::records::{Records, cut};
 use crate::flow::registry::Flows;
+use crate::flow::stages::ShuffleStage;
 
 /// A stage of a flow: tasks that can be done in any order, by anybody.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -29,6 +30,8 @@ use crate::flow::registry::Flows;
 pub enum FlowStage {
     /// The flow itself, on a range of the input in each task.
     Map(MapStage),
+    /// A part of a flow whose rows meet, on some partitions in each task.
+    Shuffle(Box<ShuffleStage>),
     /// Buckets of rows, each sorted and divided.
     Sort(SortStage),
 }
@@ -55,6 +58,24 @@ impl SharedRecords {
     /// Records that are open already.
     pub(crate) fn of(records: &Records) -> Self {
         Self(Arc::new(Mutex::new(Some(records.clone()))))
+    }
+
+    /// The input of a flow as it was when the flow began; this process opens it once.
+    pub(crate) fn of_job(
+        &self,
+        job: &FlowJob,
+        types: &Types,
+        count: u64,
+    ) -> Result<Records, Error> {
+        let open = || Records::open_typed(&job.inputs, job.format()?, types.clone());
+        let records = self.get(open)?;
+        if records.len() != count {
+            let found = records.len();
+            return Err(Error::Invalid(format!(
+                "the input has changed: {found} records, {count} when the flow began"
+            )));
+        }
+        Ok(records)
     }
 
     /// Who comes meanwhile waits for who opens them.
@@ -104,6 +125,7 @@ impl FlowStage {
     pub fn tasks(&self) -> u64 {
         match self {
             FlowStage::Map(stage) => stage.tasks,
+            FlowStage::Shuffle(stage) => stage.tasks,
             FlowStage::Sort(stage) => stage.buckets.len() as u64,
         }
     }
@@ -118,6 +140,7 @@ impl FlowStage {
     ) -> Result<TaskReport, Error> {
         match self {
             FlowStage::Map(stage) => stage.run(flows, task, folder, name),
+            FlowStage::Shuffle(stage) => stage.run(flows, task, folder, name),
             FlowStage::Sort(stage) => stage.run(task, folder, name),
         }
     }
@@ -132,18 +155,11 @@ impl MapStage {
         name: &str,
     ) -> Result<TaskReport, Error> {
         let job = &self.job;
-        let records = self
-            .input
-            .get(|| Records::open_typed(&job.inputs, job.format()?, self.types.clone()))?;
-        if records.len() != self.records {
-            let (found, expected) = (records.len(), self.records);
-            return Err(Error::Invalid(format!(
-                "the input has changed: {found} records, {expected} when the flow began"
-            )));
-        }
+        let records = self.input.of_job(job, &self.types, self.records)?;
         let range = cut(0..self.records, self.tasks).nth(task as usize).unwrap_or(0..0);
         // One partition: rows come in the order of the input.
-        let engine = EngineSettings { partitions: Some(1), memory: job.memory, spill: None };
+        let (partitions, memory) = (Some(1), job.memory);
+        let engine = EngineSettings { partitions, memory, ..EngineSettings::default() };
         let cx = FlowContext::new(&engine)?
             .with_input(records, range)
             .with_parameters(job.parameters.clone());
@@ -154,8 +170,7 @@ impl MapStage {
             let bucketing = job.bucketing(buckets);
             let mut writer = BucketWriter::new(folder, name, &columns.schema, &bucketing)?;
             rows.batches(|_, batch| writer.write(&columns.apply(&batch)?))?;
-            report.buckets = writer.finish()?;
-            report.rows = report.buckets.iter().map(|file| file.rows).sum();
+            report = TaskReport::of_buckets(writer.finish()?);
         } else {
             let part = job.sink.parts()[0];
             let place = ShardPlace { folder, name: name.to_string(), part };
@@ -219,6 +234,12 @@ impl SortStage {
 }
 
 impl TaskReport {
+    /// Of a task that has left rows for others.
+    pub(crate) fn of_buckets(buckets: Vec<BucketFile>) -> Self {
+        let rows = buckets.iter().map(|file| file.rows).sum();
+        Self { rows, buckets, ..Self::default() }
+    }
+
     fn add_shards(
         &mut self,
         (shards, words): (Vec<ShardFile>, Option<Vocabularies>),
