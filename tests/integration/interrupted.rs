@@ -141,7 +141,7 @@ fn cut_at(moment: u64) -> Option<(Workplace, PathBuf)> {
     let longer = Duration::from_micros(moment * 1717 % 9000);
     let (mut child, run) = start(place.command(&["train", &file]), &place, lines, longer);
     let mut killed = kill(&mut child);
-    if killed && moment % 3 == 0 {
+    if killed && moment.is_multiple_of(3) {
         // A second life that is cut as well.
         let again = place.command(&["train", "--resume", &run.display().to_string()]);
         // A whole run has 76 lines.

@@ -12,8 +12,8 @@ use super::shape::{ConvShape, Window};
 /// A convolution channel by channel.
 pub(super) struct Depthwise {
     channels: usize,
-    /// Taps of a filter in a row, and all of them.
-    taps: [usize; 2],
+    /// Taps of a filter.
+    taps: usize,
     /// For every group of channels and every tap, the weights of the group.
     weights: Vec<Lanes>,
     /// What each pixel of the output reads.
@@ -31,6 +31,8 @@ struct Meetings {
     steps: Vec<Option<usize>>,
     /// Width of the other plane.
     width: usize,
+    /// Taps of a filter in a row.
+    taps: usize,
 }
 
 /// For one place of an axis: taps, and the places on the other side that they meet.
@@ -53,13 +55,13 @@ impl Depthwise {
             interleave(filters, taps, to);
         }
         let [rows, columns] = [0, 1].map(|axis| windows(shape, axis));
-        let readers = Meetings::new(
-            reversed(&rows, shape.size[0]),
-            reversed(&columns, shape.size[1]),
-            shape.out()[1],
-        );
-        let windows = Meetings::new(rows, columns, shape.size[1]);
-        let taps = [shape.kernel[1], taps];
+        let meetings = |rows, columns: Vec<Meets>, width| {
+            let steps = (0..columns.len()).map(|at| step(columns.get(at..at + RUN)?)).collect();
+            Meetings { rows, columns, steps, width, taps: shape.kernel[1] }
+        };
+        let [up, left] = [reversed(&rows, shape.size[0]), reversed(&columns, shape.size[1])];
+        let readers = meetings(up, left, shape.out()[1]);
+        let windows = meetings(rows, columns, shape.size[1]);
         Some(Self { channels: groups, taps, weights, windows, readers })
     }
 
@@ -84,10 +86,10 @@ impl Depthwise {
                 let mut first = [0.0; LANES];
                 let bias = bias.map_or(&[][..], |bias| &bias[group * LANES..]);
                 first.iter_mut().zip(bias).for_each(|(first, bias)| *first = *bias);
-                let weights = &self.weights[group * self.taps[1]..][..self.taps[1]];
+                let weights = &self.weights[group * self.taps..][..self.taps];
                 wide(
                     #[inline(always)]
-                    || meetings.add_up(self.taps[0], weights, &first, read, sums),
+                    || meetings.add_up(weights, &first, read, sums),
                 );
                 separate(sums, to, target);
             }
@@ -103,7 +105,7 @@ impl Depthwise {
     pub(super) fn add_weight_gradient(&self, sample: &[f32], gradient: &[f32], sums: &mut [f32]) {
         let (inside, outside) = (sample.len() / self.channels, gradient.len() / self.channels);
         let groups = sample.chunks(LANES * inside).zip(gradient.chunks(LANES * outside));
-        let sums = as_lanes(sums).chunks_exact_mut(self.taps[1]);
+        let sums = as_lanes(sums).chunks_exact_mut(self.taps);
         with_scratch((inside + outside) * LANES, |scratch| {
             let (read, by) = as_lanes(scratch).split_at_mut(inside);
             for ((sample, gradient), sums) in groups.zip(sums) {
@@ -111,7 +113,7 @@ impl Depthwise {
                 interleave(gradient, outside, by);
                 wide(
                     #[inline(always)]
-                    || self.windows.add_products(self.taps[0], read, by, sums),
+                    || self.windows.add_products(read, by, sums),
                 );
             }
         });
@@ -119,7 +121,7 @@ impl Depthwise {
 
     /// The weights' gradient from its sums.
     pub(super) fn finish(&self, sums: &mut [f32]) -> Vec<f32> {
-        let taps = self.taps[1];
+        let taps = self.taps;
         let mut weight = vec![0.0; self.channels * taps];
         let sums = as_lanes(sums).chunks_exact(taps);
         for (sums, filters) in sums.zip(weight.chunks_mut(LANES * taps)) {
@@ -147,37 +149,20 @@ fn reversed(windows: &[Meets], size: usize) -> Vec<Meets> {
 }
 
 impl Meetings {
-    fn new(rows: Vec<Meets>, columns: Vec<Meets>, width: usize) -> Self {
-        let steps = (0..columns.len()).map(|at| step(columns.get(at..at + RUN)?)).collect();
-        Self { rows, columns, steps, width }
-    }
-
     /// The sum for each place over what it meets, from `first` on.
     #[inline(always)]
-    fn add_up(
-        &self,
-        row_of_taps: usize,
-        weights: &[Lanes],
-        first: &Lanes,
-        read: &[Lanes],
-        sums: &mut [Lanes],
-    ) {
+    fn add_up(&self, weights: &[Lanes], first: &Lanes, read: &[Lanes], sums: &mut [Lanes]) {
         for (rows, line) in self.rows.iter().zip(sums.chunks_exact_mut(self.columns.len())) {
             let mut at = 0;
             while at < line.len() {
-                match self.steps[at] {
-                    Some(step) => {
-                        let places = Places { rows, columns: &self.columns[at], step };
-                        let found =
-                            places.sums([*first; RUN], row_of_taps, weights, read, self.width);
-                        line[at..at + RUN].copy_from_slice(&found);
-                        at += RUN;
-                    }
-                    None => {
-                        let places = Places { rows, columns: &self.columns[at], step: 0 };
-                        [line[at]] = places.sums([*first], row_of_taps, weights, read, self.width);
-                        at += 1;
-                    }
+                let places = self.places(rows, at);
+                if self.steps[at].is_some() {
+                    let found = places.sums([*first; RUN], weights, read);
+                    line[at..at + RUN].copy_from_slice(&found);
+                    at += RUN;
+                } else {
+                    [line[at]] = places.sums([*first], weights, read);
+                    at += 1;
                 }
             }
         }
@@ -185,24 +170,31 @@ impl Meetings {
 
     /// Adds to each tap's sum the products of what it reads with the places `by` that read it.
     #[inline(always)]
-    fn add_products(&self, row_of_taps: usize, read: &[Lanes], by: &[Lanes], sums: &mut [Lanes]) {
+    fn add_products(&self, read: &[Lanes], by: &[Lanes], sums: &mut [Lanes]) {
         for (rows, line) in self.rows.iter().zip(by.chunks_exact(self.columns.len())) {
             let mut at = 0;
             while at < line.len() {
-                match self.steps[at] {
-                    Some(step) => {
-                        let places = Places { rows, columns: &self.columns[at], step };
-                        let by: &[Lanes; RUN] = line[at..].first_chunk().expect("a run is inside");
-                        places.add_products(by, row_of_taps, read, self.width, sums);
-                        at += RUN;
-                    }
-                    None => {
-                        let places = Places { rows, columns: &self.columns[at], step: 0 };
-                        places.add_products(&[line[at]], row_of_taps, read, self.width, sums);
-                        at += 1;
-                    }
+                let places = self.places(rows, at);
+                if self.steps[at].is_some() {
+                    let by: &[Lanes; RUN] = line[at..].first_chunk().expect("a run is inside");
+                    places.add_products(by, read, sums);
+                    at += RUN;
+                } else {
+                    places.add_products(&[line[at]], read, sums);
+                    at += 1;
                 }
             }
+        }
+    }
+
+    #[inline(always)]
+    fn places<'a>(&'a self, rows: &'a Meets, at: usize) -> Places<'a> {
+        Places {
+            rows,
+            columns: &self.columns[at],
+            step: self.steps[at].unwrap_or(0),
+            width: self.width,
+            taps: self.taps,
         }
     }
 }
@@ -214,6 +206,10 @@ struct Places<'a> {
     columns: &'a Meets,
     /// How far what the next one meets is from that.
     step: usize,
+    /// Width of the other plane.
+    width: usize,
+    /// Taps of a filter in a row.
+    taps: usize,
 }
 
 impl Places<'_> {
@@ -221,14 +217,12 @@ impl Places<'_> {
     fn sums<const N: usize>(
         &self,
         mut sums: [Lanes; N],
-        row_of_taps: usize,
         weights: &[Lanes],
         read: &[Lanes],
-        width: usize,
     ) -> [Lanes; N] {
         for (tap_row, row) in self.rows {
-            let weights = &weights[tap_row * row_of_taps..][..row_of_taps];
-            let read = &read[row * width..][..width];
+            let weights = &weights[tap_row * self.taps..][..self.taps];
+            let read = &read[row * self.width..][..self.width];
             for (tap, column) in self.columns {
                 let weight = weights[*tap];
                 let read = &read[*column..][..(N - 1) * self.step + 1];
@@ -241,17 +235,10 @@ impl Places<'_> {
     }
 
     #[inline(always)]
-    fn add_products<const N: usize>(
-        &self,
-        by: &[Lanes; N],
-        row_of_taps: usize,
-        read: &[Lanes],
-        width: usize,
-        sums: &mut [Lanes],
-    ) {
+    fn add_products<const N: usize>(&self, by: &[Lanes; N], read: &[Lanes], sums: &mut [Lanes]) {
         for (tap_row, row) in self.rows {
-            let sums = &mut sums[tap_row * row_of_taps..][..row_of_taps];
-            let read = &read[row * width..][..width];
+            let sums = &mut sums[tap_row * self.taps..][..self.taps];
+            let read = &read[row * self.width..][..self.width];
             for (tap, column) in self.columns {
                 let mut sum = sums[*tap];
                 let read = &read[*column..][..(N - 1) * self.step + 1];
@@ -263,6 +250,7 @@ impl Places<'_> {
         }
     }
 }
+
 /// The distance between what neighbouring columns meet, if they meet the same taps at the same distances.
 fn step(columns: &[Meets]) -> Option<usize> {
     let apart = |pair: &[Meets]| {

@@ -174,7 +174,7 @@ mod tests {
                 store.checkpoints(run).expect("read")
             };
             assert_eq!(keep(vec![first.clone()]), [first]);
-            assert_eq!(keep(vec![measured.clone()]), [measured.clone()]);
+            assert_eq!(keep(vec![measured.clone()]), std::slice::from_ref(&measured));
             let gone = Checkpoint { state: "deleted".to_string(), ..measured.clone() };
             assert_eq!(keep(Vec::new()), [gone]);
             assert_eq!(keep(vec![measured.clone()]), [measured]);

@@ -110,7 +110,7 @@ impl Context {
 
     /// Reconciles a job once; when to do so again. What the cluster refuses is told in the job's status.
     pub(super) async fn reconcile(&self, resource: &TrainingJob) -> Result<Duration, Error> {
-        let reconciled = self.attempt(resource).await;
+        let reconciled = Box::pin(self.attempt(resource)).await;
         if let Err(error) = &reconciled
             && error.is_refusal()
             && let Some(plan) = decide::refused(resource, error, Timestamp::now())

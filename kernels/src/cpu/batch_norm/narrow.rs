@@ -31,7 +31,8 @@ pub(super) struct Narrow {
 impl Narrow {
     /// Nothing where planes are wide, or where channels cannot be cut into equal lines.
     pub(super) fn new(shape: NormShape) -> Option<Self> {
-        let channels = (2..=MOST_CHANNELS).rev().find(|count| shape.channels % count == 0)?;
+        let channels =
+            (2..=MOST_CHANNELS).rev().find(|count| shape.channels.is_multiple_of(*count))?;
         (shape.pixels < WIDE && channels * shape.pixels >= WIDE).then_some(Self { shape, channels })
     }
 
@@ -174,7 +175,11 @@ impl Narrow {
         gradient: &[f32],
         residual: bool,
     ) -> NormGradients {
-        let work = Back { narrow: *self, saved, affine, gradient };
+        let output = match saved.relu {
+            Rectified::ByOutput(output) => output,
+            Rectified::Not | Rectified::ByInput => gradient,
+        };
+        let work = Back { narrow: *self, saved, affine, gradient, output };
         let (input, of_residual, sums) = if residual {
             let ([input, residual], sums) = by_channel(self.dims(), |number, [input, residual]| {
                 work.line(number, input, Some(residual))
@@ -277,6 +282,8 @@ struct Back<'a> {
     saved: Saved<'a>,
     affine: Affine<'a>,
     gradient: &'a [f32],
+    /// What tells what a ReLU let through, where the input does not; any values otherwise.
+    output: &'a [f32],
 }
 
 impl Back<'_> {
@@ -289,13 +296,9 @@ impl Back<'_> {
     ) -> Vec<(f32, f32)> {
         let high = self.saved.ceiling;
         match self.saved.relu {
-            Rectified::Not => self.behind(number, input, residual, self.gradient, All),
-            Rectified::ByInput => {
-                self.behind(number, input, residual, self.gradient, ByInput { high })
-            }
-            Rectified::ByOutput(output) => {
-                self.behind(number, input, residual, output, ByOutput { high })
-            }
+            Rectified::Not => self.behind(All, number, input, residual),
+            Rectified::ByInput => self.behind(ByInput { high }, number, input, residual),
+            Rectified::ByOutput(_) => self.behind(ByOutput { high }, number, input, residual),
         }
     }
 
@@ -303,11 +306,10 @@ impl Back<'_> {
     #[inline(always)]
     fn behind(
         &self,
+        relu: impl Behind,
         number: usize,
         input: &mut Planes,
         mut residual: Option<&mut Planes>,
-        output: &[f32],
-        relu: impl Behind,
     ) -> Vec<(f32, f32)> {
         let (narrow, statistics) = (self.narrow, self.saved.statistics);
         let normals = narrow.normals(number, |channel| {
@@ -316,7 +318,7 @@ impl Back<'_> {
         let lines = || {
             let gradients = narrow.lines(self.gradient, number);
             let both = gradients.zip(narrow.lines(self.saved.input, number));
-            both.zip(narrow.lines(output, number))
+            both.zip(narrow.lines(self.output, number))
                 .map(|((gradient, input), output)| [gradient, input, output])
         };
         let places = [&normals.mean[..], &normals.factor[..], &normals.beta[..]];
