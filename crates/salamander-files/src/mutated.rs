@@ -1,5 +1,5 @@
-//! Bytes that are nearly right, for tests of decoders: what a fuzz target begins with, changed at random. A fuzzer finds
-//! more; this needs none, and runs with everything else.
+//! Bytes that are nearly right, for tests of decoders: what a fuzz target begins with, changed at random. A fuzzer
+//! finds more; this needs none, and runs with everything else.
 
 use std::io;
 use std::path::Path;

@@ -369,8 +369,8 @@ struct InputGradient {
 }
 
 impl InputGradient {
-    /// The gradient less what moves the mean and what moves the deviation, by the sums of the gradient times the centred
-    /// input, and of the gradient.
+    /// The gradient less what moves the mean and what moves the deviation, by the sums of the gradient times the
+    /// centred input, and of the gradient.
     fn new(normal: Normal, inverse: f32, sums: (f64, f64), count: usize) -> Self {
         let (factor, inverse, count) = (f64::from(normal.factor), f64::from(inverse), count as f64);
         Self {

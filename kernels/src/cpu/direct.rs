@@ -1,6 +1,6 @@
 //! Convolution without columns, where it is faster than a matrix product over them: no groups, no dilation, strides
-//! of one and two, and channels that fill vectors. A filter of one tap is a matrix product as it is, but for the gradient
-//! of its weights.
+//! of one and two, and channels that fill vectors. A filter of one tap is a matrix product as it is, but for the
+//! gradient of its weights.
 //!
 //! Windows are not copied and nothing is packed but the weights, once per call: a sum over taps reads the pixels
 //! where they are (or, if there is padding, in one padded copy of the sample that stays in cache).

@@ -100,8 +100,8 @@ impl<'a> Gathered<'a> {
         });
     }
 
-    /// Whether threads share filters rather than samples for the weights' gradient ([`Self::weights`]): were it samples,
-    /// each thread would have large weights of its own to write and to add up.
+    /// Whether threads share filters rather than samples for the weights' gradient ([`Self::weights`]): were it
+    /// samples, each thread would have large weights of its own to write and to add up.
     pub(super) fn has_many_weights(&self) -> bool {
         self.shape.weights() >= MANY_WEIGHTS
     }

@@ -1,4 +1,5 @@
-//! Who may ask for what: the operator has the rights of `deploy/base/rbac.yaml`, a pod those that roles give its service
+//! Who may ask for what: the operator has the rights of `deploy/base/rbac.yaml`, a pod those that roles give its
+//! service
 //! account, and a test's own client may do everything. What the server refuses it refuses in the words of a real one.
 
 use std::sync::OnceLock;

@@ -24,8 +24,8 @@
 //!
 //! # Leases
 //! The fencing number of a lease says which one a report is for, so that the count of what is leased is right. It
-//! guards nothing else: work that is done twice is applied once. A worker that hangs with one is noticed when others have
-//! waited for it ([`HangWatch`]).
+//! guards nothing else: work that is done twice is applied once. A worker that hangs with one is noticed when others
+//! have waited for it ([`HangWatch`]).
 //!
 //! # A run
 //! One server, one worker, two steps:

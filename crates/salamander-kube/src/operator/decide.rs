@@ -332,8 +332,8 @@ impl Planner<'_> {
         self.relaunch(number, &reason, pods)
     }
 
-    /// For how many seconds more a pod that its node has refused is not replaced: another one at once may be placed there
-    /// again, and be refused as soon.
+    /// For how many seconds more a pod that its node has refused is not replaced: another one at once may be placed
+    /// there again, and be refused as soon.
     fn refused_for(&self, pod: &Pod) -> Option<i64> {
         let made = pod.metadata.creation_timestamp.as_ref()?.0;
         let left = made.as_second() + REFUSED - self.now.as_second();

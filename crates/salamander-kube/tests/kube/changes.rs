@@ -1,5 +1,5 @@
-//! What people, queues and the cluster change while a job is there: it is looked after all the same, and whoever changed
-//! something that has no effect is told.
+//! What people, queues and the cluster change while a job is there: it is looked after all the same, and whoever
+//! changed something that has no effect is told.
 
 use serde_json::{Value, json};
 

@@ -92,7 +92,8 @@ fn a_job_trains_on_while_it_is_migrated_to_the_next_version() {
     wait_until("nothing is left", || cluster.list(PODS).is_empty());
 }
 
-/// The files of a job as the first version wrote them: its secret had no name of its own, and nobody spoke of contracts.
+/// The files of a job as the first version wrote them: its secret had no name of its own, and nobody spoke of
+/// contracts.
 #[test]
 fn a_job_that_an_older_operator_began_goes_on_as_it_was_begun() {
     let cluster = Cluster::start();

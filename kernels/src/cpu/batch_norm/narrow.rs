@@ -112,8 +112,8 @@ impl Narrow {
             .collect()
     }
 
-    /// Two sums for each channel of a line, of what `terms` makes of each place: of the values that belong to the place,
-    /// and of those of a sample's lines.
+    /// Two sums for each channel of a line, of what `terms` makes of each place: of the values that belong to the
+    /// place, and of those of a sample's lines.
     #[inline(always)]
     fn sums<'a, const M: usize, const N: usize, L: Iterator<Item = [&'a [f32]; N]>>(
         &self,

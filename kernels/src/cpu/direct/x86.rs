@@ -228,7 +228,10 @@ with_features!("avx2,fma", narrow_runs<R, K, V, S>(job: &Runs<'_>) = runs::<Narr
 with_features!("avx512f", wide_pack<>(from: MatrixBlock, to: *mut f32, vectors: usize) = pack::<Wide>);
 with_features!("avx2,fma", narrow_pack<>(from: MatrixBlock, to: *mut f32, vectors: usize) = pack::<Narrow>);
 with_features!("avx512f", wide_unpack<>(from: *const f32, to: *mut f32, rows: usize, columns: usize) = unpack::<Wide>);
-with_features!("avx2,fma", narrow_unpack<>(from: *const f32, to: *mut f32, rows: usize, columns: usize) = unpack::<Narrow>);
+with_features!(
+    "avx2,fma",
+    narrow_unpack<>(from: *const f32, to: *mut f32, rows: usize, columns: usize) = unpack::<Narrow>
+);
 
 macro_rules! tiles {
     ($name:ident, $v:literal, $s:literal: $($q:literal)*) => { &[$($name::<$q, $v, $s>),*] };
