@@ -19,7 +19,7 @@
 //! - [`PendingFolder`]: a folder; [`put_back`]: after a crash while one took another's place
 //! - [`sync_folder_of`], [`write_synced`]: what a durable write is made of
 //! - [`Disk`]: what all this needs of a disk; `faulty` has one for tests, behind the feature of that name, and
-//! `mutated`   bytes for tests of decoders
+//!   `mutated` bytes for tests of decoders
 
 mod disk;
 #[cfg(feature = "faulty")]
