@@ -5,6 +5,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, flock};
 use salamander_core::layout::RunLayout;
@@ -290,10 +291,20 @@ pub fn now() -> i64 {
     jiff::Timestamp::now().as_millisecond()
 }
 
+/// How long a hub is waited for that is about to end: what it has just started holds its lock, too, until that is a
+/// program of its own.
+const ENDING: Duration = Duration::from_secs(1);
+
 fn lock(path: &Path) -> Result<File, Error> {
     let file = OpenOptions::new().create(true).truncate(false).read(true).write(true).open(path);
     let mut file = file.map_err(Error::io(path))?;
-    if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
+    let begun = Instant::now();
+    let mut locked = flock(&file, FlockOperation::NonBlockingLockExclusive);
+    while locked.is_err() && begun.elapsed() < ENDING {
+        std::thread::sleep(Duration::from_millis(10));
+        locked = flock(&file, FlockOperation::NonBlockingLockExclusive);
+    }
+    if locked.is_err() {
         let mut who = String::new();
         let _ = file.read_to_string(&mut who);
         let folder = path.parent().and_then(Path::parent).unwrap_or(path).display();

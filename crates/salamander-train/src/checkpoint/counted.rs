@@ -62,11 +62,14 @@ impl Counted {
     pub fn parse(bytes: &[u8]) -> Result<Self, String> {
         let damaged = || "the list of checkpoints that count is damaged".to_string();
         let text = std::str::from_utf8(bytes).map_err(|_| damaged())?;
-        let (list, sum) = match text.trim_end_matches('\n').rsplit_once('\n') {
-            Some((list, last)) => match last.strip_prefix(CHECKSUM) {
-                Some(sum) => (list, Some(sum)),
-                None => (text, None),
-            },
+        let whole = text.trim_end_matches('\n');
+        if whole.is_empty() {
+            // Not even an empty list has nothing: what was in it is lost.
+            return Err(damaged());
+        }
+        let (list, last) = whole.rsplit_once('\n').unwrap_or(("", whole));
+        let (list, sum) = match last.strip_prefix(CHECKSUM) {
+            Some(sum) => (list, Some(sum)),
             None => (text, None),
         };
         let names: Vec<String> = list.lines().map(str::to_string).collect();
@@ -137,6 +140,9 @@ mod tests {
                 assert!(found.is_err() || found == Ok(list()), "byte {at}, bit {bit}");
             }
         }
+        let empty = Counted::default();
+        assert_eq!(Counted::parse(&empty.to_bytes()), Ok(empty));
+        assert!(Counted::parse(b"").is_err());
     }
 
     #[test]
