@@ -6,7 +6,9 @@
 //!   `buckets` has those that make integers, `several` those of several ids and `pictures` those of pictures
 //! - `keys`: which keys there are, from `attributes.md`, the table that people read
 //!
-//! They are tested from the crate `salamander`, where their users are.
+//! They are tested from the crate `salamander`, where their users are; so are the examples of their documentation
+//! (`hparams.md`, `example.md`). What a procedural macro is tested with is built for the compiler's own use, apart from
+//! all else: Burn a second time.
 
 mod buckets;
 mod example;
@@ -25,30 +27,7 @@ use quote::quote;
 /// Every field may say `#[hparam(default = 0.1, min = 0.0, max = 1.0, name = "lr")]`, and what a search may try, as
 /// `range = 1e-3..=0.1, log` or `choices = [..]`. One without a default must be in
 /// the file; names that no field has are refused with the nearest one that there is.
-///
-/// ```
-/// use salamander::prelude::*;
-/// use salamander::train::{Experiment, hparams};
-///
-/// #[derive(Hparams, Debug)]
-/// struct Hp {
-///     #[hparam(default = 0.1, min = 0.0, name = "lr")]
-///     learning_rate: f64,
-///     #[hparam(default = vec![128, 64])]
-///     hidden: Vec<usize>,
-///     #[hparam(default = "relu")]
-///     activation: String,
-/// }
-///
-/// let experiment = Experiment::parse("hyperparameters: {lr: 0.5, hidden: [32]}", &[])?;
-/// let hp: Hp = hparams::read(&experiment.hyperparameters)?;
-/// assert_eq!((hp.learning_rate, hp.hidden, hp.activation.as_str()), (0.5, vec![32], "relu"));
-///
-/// let experiment = Experiment::parse("hyperparameters: {lr: -1}", &[])?;
-/// let error = hparams::read::<Hp>(&experiment.hyperparameters).expect_err("too small").to_string();
-/// assert!(error.ends_with("hyperparameters.lr: -1 is outside of 0 to any"), "{error}");
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
+#[doc = concat!("\n", include_str!("hparams.md"))]
 #[proc_macro_derive(Hparams, attributes(hparam))]
 pub fn derive_hparams(input: TokenStream) -> TokenStream {
     expand(input, hparams::expand)
@@ -94,44 +73,7 @@ pub fn derive_hparams(input: TokenStream) -> TokenStream {
 ///
 /// Beside `Person` there is a `PersonBatch` then, with a tensor per field, which `Trial::forward` and `Trial::loss`
 /// take:
-///
-/// ```
-/// use salamander::prelude::*;
-/// use salamander::train::{Data, Epoch, Loader, open_data};
-///
-/// #[derive(Example)]
-/// #[example(augment = older)]
-/// struct Person {
-///     #[input(columns = ["height", "weight"], scale = 0.01)]
-///     size: [f32; 2],
-///     #[input(discretise = [18, 65], missing = 0)]
-///     age: f32,
-///     #[input(hash = 1000)]
-///     city: String,
-///     #[input(ragged = "|", hash = 1000)]
-///     tags: String,
-///     #[label]
-///     rich: u8,
-/// }
-///
-/// fn older(person: &mut Person, rng: &mut Rng) {
-///     person.age += rng.uniform() as f32;
-/// }
-///
-/// # let folder = tempfile::tempdir()?;
-/// let file = folder.path().join("people.csv");
-/// std::fs::write(&file, "height,weight,age,city,tags,rich\n180,75,40,Bern,a|b,1\n160,60,,Ulm,,0\n")?;
-/// let people = open_data("people", &[file.display().to_string()], &Data::default())?;
-/// let epoch = Epoch { number: 0, batch: 2, seed: 1 };
-/// for loaded in Loader::epoch::<Person>(&people, epoch, &Device::flex())? {
-///     let PersonBatch { size, age, city, tags, rich } = loaded?.batch.expect("no record was skipped");
-///     let (size, ints): (Tensor<2>, [Tensor<1, Int>; 3]) = (size, [age, city, rich]);
-///     assert_eq!(size.dims(), [2, 2]);
-///     assert!(ints.iter().all(|column| column.dims() == [2]));
-///     assert_eq!((tags.records(), tags.values.dims()), (2, [2]));
-/// }
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
+#[doc = concat!("\n", include_str!("example.md"))]
 #[proc_macro_derive(Example, attributes(input, label, example))]
 pub fn derive_example(input: TokenStream) -> TokenStream {
     expand(input, example::expand)

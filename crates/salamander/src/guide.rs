@@ -1,4 +1,5 @@
-//! Compiles the code of the guide (`docs/guide`) as tests of this crate, so that none of it can become wrong unnoticed.
+//! Compiles the code of the guide (`docs/guide`) as tests of this crate, so that none of it can become wrong unnoticed;
+//! and the examples of the derives, whose own crate builds nothing that they could use.
 //! Only `cargo test --doc` sees this module.
 
 #[doc = include_str!("../../../docs/guide/src/introduction.md")]
@@ -62,3 +63,9 @@ struct Glossary;
 
 #[doc = include_str!("../../../README.md")]
 struct Readme;
+
+#[doc = include_str!("../../salamander-derive/src/hparams.md")]
+struct DeriveHparams;
+
+#[doc = include_str!("../../salamander-derive/src/example.md")]
+struct DeriveExample;
