@@ -38,9 +38,7 @@ impl MetricsLog {
     }
 
     fn write(&mut self, value: &Value) {
-        if let Some(last) = self.last.take()
-            && ["kind", "steps", "epoch"].iter().all(|field| last[field] == value[field])
-        {
+        if self.last.take().is_some_and(|last| says_the_same(&last, value)) {
             return;
         }
         // In one piece: a process that is killed leaves all or nothing of it. What is torn is a line of its own.
@@ -50,6 +48,13 @@ impl MetricsLog {
         let written = self.file.write_all(line.as_bytes());
         self.torn = written.is_err() && end_of(&self.file).is_ok_and(|(_, torn)| torn);
     }
+}
+
+/// Whether two lines are of one report: it may have been told at another time.
+fn says_the_same(last: &Value, now: &Value) -> bool {
+    let fields = now.as_object().into_iter().flatten();
+    let mut others = fields.filter(|(name, _)| !matches!(name.as_str(), "time" | "seconds"));
+    others.all(|(name, value)| last.get(name) == Some(value))
 }
 
 /// The last whole line of a file, and whether there is something behind it.
@@ -128,7 +133,8 @@ mod tests {
         // Told again by others at another time.
         log.write(&json!({"kind": "step", "steps": 2, "epoch": 0, "time": 7}));
         log.write(&line(3));
-        log.write(&json!({"kind": "epoch", "steps": 3, "epoch": 0}));
+        let mut log = MetricsLog::open(&path).expect("opened");
+        log.write(&json!({"kind": "step", "steps": 3, "epoch": 0, "time": 7, "loss": 0.5}));
         let torn = fs::read_to_string(&path).expect("read") + "{\"kind\":\"st";
         fs::write(&path, &torn).expect("torn");
         let mut log = MetricsLog::open(&path).expect("opened");
@@ -141,7 +147,7 @@ mod tests {
             .filter_map(|line| serde_json::from_str::<Value>(line).ok())
             .map(|line| line["steps"].as_u64().expect("a number"))
             .collect();
-        assert_eq!(steps, [1, 2, 3, 3, 4, 5]);
+        assert_eq!(steps, [1, 2, 3, 3, 4, 5], "another report of a step is none of the same");
         cut_after(&path, StepCount(4)).expect("cut");
         assert_eq!(fs::read_to_string(&path).expect("read").lines().count(), 5);
     }
