@@ -211,7 +211,9 @@ fn a_worker_that_hangs_with_a_lease_is_replaced() {
     let summary = place.train(&[&experiment]);
     assert_eq!(summary["state"], "completed");
     assert!(!hang.exists(), "nobody hung");
-    assert!(summary["restarts"]["worker"].as_u64() >= Some(1), "{summary}");
+    // The other one may be done with all that is left before a new one has begun, which is then no restart.
+    let notes = place.ok(&["logs", summary["dir"].as_str().expect("a folder")]).out();
+    assert!(notes.contains("replaced: it hangs"), "{notes}");
     clean(&summary, 2, 400);
 }
 
