@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt;
 
 use super::Mlflow;
-use super::asked::Asked;
+use super::asked::{Asked, decoded};
 use super::ours::PLACE;
 use super::refusal::MlflowRefusal;
 use crate::{Error, RunId};
@@ -126,10 +126,7 @@ pub(super) fn root(uri: &str) -> Result<&str, MlflowRefusal> {
 
 /// Everything below `/mlflow-artifacts/artifacts`.
 pub(super) async fn handle(State(mlflow): State<Mlflow>, request: Request) -> Response {
-    let path = request.uri().path();
-    let path = path.split_once("/artifacts").map_or("", |(_, path)| path).trim_matches('/');
-    let path = Asked::from_query(&format!("path={}", path.replace('+', "%2B")));
-    let path = path.text("path").unwrap_or_default().to_string();
+    let path = path_of(request.uri().path());
     let method = request.method().as_str().to_string();
     let answered = match (method.as_str(), path.is_empty()) {
         ("GET", true) => {
@@ -145,6 +142,12 @@ pub(super) async fn handle(State(mlflow): State<Mlflow>, request: Request) -> Re
         _ => Err(MlflowRefusal::no_endpoint(&path)),
     };
     answered.unwrap_or_else(IntoResponse::into_response)
+}
+
+/// The path that an address names. A plus and an ampersand are what they are there.
+fn path_of(address: &str) -> String {
+    let path = address.split_once("/artifacts").map_or("", |(_, path)| path).trim_matches('/');
+    decoded(&path.replace('+', "%2B"))
 }
 
 /// Where a path is, asked on a thread where waiting for the store is allowed.
@@ -228,6 +231,18 @@ async fn remove(mlflow: &Mlflow, path: &str) -> Result<Response, MlflowRefusal> 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_path_is_what_the_address_says() {
+        let check = |address: &str, path: &str| {
+            let address = format!("/api/2.0/mlflow-artifacts/artifacts{address}");
+            assert_eq!(path_of(&address), path, "{address}");
+        };
+        check("", "");
+        check("/", "");
+        check("/0/r/artifacts/a%20b+c%26&d=e.txt", "0/r/artifacts/a b+c&&d=e.txt");
+        check("/%C3%A9%2F..", "\u{e9}/..");
+    }
 
     #[test]
     fn paths_stay_below_their_folder() {

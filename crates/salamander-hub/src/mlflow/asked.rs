@@ -146,7 +146,7 @@ fn whole(value: &Value) -> Option<i64> {
 }
 
 /// Undoes the escapes of an address; what is not UTF-8 is replaced.
-fn decoded(text: &str) -> String {
+pub(super) fn decoded(text: &str) -> String {
     let bytes = text.as_bytes();
     let mut plain = Vec::with_capacity(bytes.len());
     let mut place = 0;

@@ -153,7 +153,7 @@ export function noteOf(curves, params) {
   const all = Object.values(curves);
   const points = all.reduce((sum, curve) => sum + curve.points, 0);
   const reduced = all.some((curve) => curve.reduced);
-  const text = `${points.toLocaleString("en-US")} points`;
+  const text = points === 1 ? "1 point" : `${points.toLocaleString("en-US")} points`;
   if (!reduced) return text;
   const smoothed = params.smooth ? "; the average is over these" : "";
   return `${text}; smallest and largest of each pixel are shown, zoom in for every point${smoothed}`;

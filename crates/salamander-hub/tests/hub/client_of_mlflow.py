@@ -65,7 +65,7 @@ with mlflow.start_run(run_name="parent") as parent:
     mlflow.set_tag("phase", "trial run")
     mlflow.log_artifact(os.path.join(folder, "note.txt"))
     mlflow.log_artifacts(folder, "more/files")
-    mlflow.log_text("caf\u00e9", "a b+c%.txt")
+    mlflow.log_text("caf\u00e9", "a b+c%&=.txt")
     mlflow.log_dict({"a": 1}, "d.json")
     with mlflow.start_run(run_name="child", nested=True) as child:
         mlflow.log_metric("loss", 0.05)
@@ -126,11 +126,11 @@ client.restore_run(child.info.run_id)
 
 # Artifacts.
 paths = sorted(one.path for one in client.list_artifacts(run.info.run_id))
-assert paths == ["a b+c%.txt", "d.json", "more", "note.txt"], paths
+assert paths == ["a b+c%&=.txt", "d.json", "more", "note.txt"], paths
 assert [one.path for one in client.list_artifacts(run.info.run_id, "more/files")] == ["more/files/note.txt"]
 back = client.download_artifacts(run.info.run_id, "more", tempfile.mkdtemp())
 assert open(os.path.join(back, "files", "note.txt")).read() == "hello"
-assert mlflow.artifacts.load_text(f"runs:/{run.info.run_id}/a b+c%.txt") == "caf\u00e9"
+assert mlflow.artifacts.load_text(f"runs:/{run.info.run_id}/a b+c%&=.txt") == "caf\u00e9"
 
 # The registry.
 client.create_registered_model("digits", tags={"team": "vision"}, description="ten classes")
