@@ -52,7 +52,7 @@ impl SlotPod {
 
 /// What nodes said that have refused the pods of a slot, one after the other.
 #[derive(Clone, Debug)]
-struct Refusals {
+struct NodeRefusals {
     in_a_row: u32,
     last: String,
 }
@@ -73,7 +73,7 @@ pub struct PodSet {
     slots: BTreeMap<u32, SlotPod>,
     workers: MemoryGrowth,
     servers: MemoryGrowth,
-    refused: BTreeMap<u32, Refusals>,
+    refused: BTreeMap<u32, NodeRefusals>,
     newest: u32,
     last_crash: Option<String>,
     over: bool,
@@ -290,7 +290,7 @@ impl PodSet {
         if let PodEnd::Killed(reason) = end
             && pod.is_some_and(pod_state::was_refused)
         {
-            let refused = Refusals { in_a_row: before + 1, last: reason.clone() };
+            let refused = NodeRefusals { in_a_row: before + 1, last: reason.clone() };
             self.refused.insert(slot, refused);
         }
     }
