@@ -284,3 +284,31 @@ fn a_bare_or_old_file_starts_a_classifier_and_mistakes_are_named() {
     assert!(error.contains("new_head"), "{error}");
     assert!(two.load(&fixture.folder, Head::Fresh).is_ok());
 }
+
+#[test]
+fn several_files_are_read_by_their_index_and_a_single_one_goes_before_it() {
+    let fixture = Fixture::of("bert");
+    let device = Device::flex().autodiff();
+    let folder = tempfile::tempdir().expect("a folder");
+    let whole = fixture.folder.join("model.safetensors");
+    let file = |at: usize| format!("model-0000{}-of-00002.safetensors", at % 2 + 1);
+    let mut map = serde_json::Map::new();
+    let mut shards = [foreign::Tensors::new(), foreign::Tensors::new()];
+    for (at, (name, data)) in foreign::read(&whole).expect("read").into_iter().enumerate() {
+        map.insert(name.clone(), file(at).into());
+        shards[at % 2].insert(name, data);
+    }
+    for (at, shard) in shards.iter().enumerate() {
+        foreign::write(&folder.path().join(file(at)), shard).expect("written");
+    }
+    let index = serde_json::json!({ "weight_map": map }).to_string();
+    std::fs::write(folder.path().join("model.safetensors.index.json"), index).expect("written");
+    let load = || BertClassifier::new(&fixture.config, 3, &device).load(folder.path(), Head::There);
+    let (model, _) = load().expect("loads");
+    assert_eq!(params::read(&model), params::read(&fixture.classifier(&device)));
+    std::fs::remove_file(folder.path().join(file(1))).expect("removed");
+    let error = load().expect_err("a part is missing").to_string();
+    assert!(error.contains("model-00002-of-00002.safetensors: there is no such file"), "{error}");
+    std::fs::copy(&whole, folder.path().join("model.safetensors")).expect("copied");
+    load().expect("Python looks for the single file first");
+}
