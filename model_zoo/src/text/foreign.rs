@@ -74,8 +74,10 @@ impl Trial for TextClassifier {
         let classifies = |kind: &Value| {
             kind.as_str().is_some_and(|kind| kind.ends_with("ForSequenceClassification"))
         };
-        (kinds.iter().any(classifies) && folder.join("tokenizer.json").is_file())
-            .then(|| json!({"folder": folder}))
+        let has = |name: &str| folder.join(name).is_file();
+        // Old folders have what their tokenizer is made of.
+        let tokenizer = has("tokenizer.json") || has("vocab.txt") || has("merges.txt");
+        (kinds.iter().any(classifies) && tokenizer).then(|| json!({"folder": folder}))
     }
 
     fn build(cx: &Context<Hp>) -> Result<Self, BuildError> {
