@@ -35,8 +35,8 @@ impl HparamValue for WeightsPath {
     }
 }
 
-/// The ends of the names of torchvision's `IMAGENET1K_V1`, which `pretrained=True` has always meant: of ResNet-18, 34 and
-/// 50 and of MobileNetV2. Of the last two there is a second version.
+/// The ends of the names of torchvision's `IMAGENET1K_V1`, which `pretrained=True` has always meant: of ResNet-18, 34
+/// and 50 and of MobileNetV2. Of the last two there is a second version.
 const FIRST_WEIGHTS: [&str; 4] = ["-f37072fd", "-b627a593", "-0676ba61", "-b0353104"];
 
 impl WeightsPath {
@@ -46,8 +46,8 @@ impl WeightsPath {
     }
 
     /// The file; nothing for fresh weights. Python keeps those of torchvision in a folder of `home`, under the
-    /// architecture's name and a part of their hash. Of several the one is taken that `pretrained=True` means in Python,
-    /// else the last one.
+    /// architecture's name and a part of their hash. Of several the one is taken that `pretrained=True` means in
+    /// Python, else the last one.
     fn file(&self, arch: &str, home: &Path) -> Result<Option<PathBuf>, String> {
         match self {
             Self::No => Ok(None),
