@@ -48,8 +48,13 @@ pub fn read(path: &Path) -> Result<Tensors, Error> {
     match path.extension().and_then(|extension| extension.to_str()) {
         _ if !path.is_file() => Err(Error::new(path, "there is no such file")),
         Some("safetensors") => read_safetensors(path),
-        Some("pt" | "pth" | "bin") => read_pytorch(path),
-        _ => Err(Error::new(path, "only .safetensors, .pt, .pth and .bin files can be read")),
+        // Scripts call their checkpoints `model_best.pth.tar` too, which are no archives of tar.
+        Some("pt" | "pth" | "bin" | "tar" | "th" | "ckpt") => read_pytorch(path),
+        _ => {
+            let known =
+                "only .safetensors, .pt, .pth, .pth.tar, .th, .ckpt and .bin files can be read";
+            Err(Error::new(path, known))
+        }
     }
 }
 
@@ -74,10 +79,10 @@ fn read_safetensors(path: &Path) -> Result<Tensors, Error> {
 fn read_pytorch(path: &Path) -> Result<Tensors, Error> {
     let wrong = |error: &dyn std::fmt::Display| Error::new(path, error);
     let reader = PytorchReader::new(path).map_err(|error| wrong(&error))?;
-    // Checkpoints of training scripts have the weights below a key.
-    let nested = reader.tensors().keys().all(|name| name.starts_with("state_dict."));
+    let start = weights_start(reader.tensors().keys());
     let mut found = Tensors::new();
     for (name, tensor) in reader.tensors() {
+        let Some(name) = name.strip_prefix(start) else { continue };
         let dtype = match tensor.dtype() {
             TorchType::F32 => DType::F32,
             TorchType::F64 => DType::F64,
@@ -85,11 +90,23 @@ fn read_pytorch(path: &Path) -> Result<Tensors, Error> {
             TorchType::BF16 => DType::BF16,
             _ => continue,
         };
-        let name = if nested { name.trim_start_matches("state_dict.") } else { name.as_str() };
         let bytes = tensor.read().map_err(|error| wrong(&error))?;
         found.insert(name.to_string(), floats(bytes, tensor.shape().to_vec(), dtype));
     }
     Ok(found)
+}
+
+/// What the names of weights begin with: checkpoints of training scripts have them below a key, beside the state of
+/// the optimizer.
+fn weights_start<'a>(names: impl Iterator<Item = &'a String> + Clone) -> &'static str {
+    let any = |start: &str| names.clone().any(|name| name.starts_with(start));
+    let keys = ["state_dict.", "model_state_dict.", "models_state_dict.0."];
+    match keys.into_iter().find(|&start| any(start)) {
+        Some(start) => start,
+        // torchvision's own scripts; a part of a network may have this name too.
+        None if any("model.") && any("optimizer.") => "model.",
+        None => "",
+    }
 }
 
 fn floats(bytes: Vec<u8>, shape: Vec<usize>, dtype: DType) -> TensorData {
@@ -291,6 +308,32 @@ mod tests {
         check("a.safetensors", None, "there is no such file");
         check("b.safetensors", Some(b"nothing"), "b.safetensors: ");
         check("c.pth", Some(b"nothing"), "c.pth: ");
-        check("d.onnx", Some(b"nothing"), "only .safetensors, .pt, .pth and .bin files");
+        check("d.onnx", Some(b"nothing"), "only .safetensors, .pt, .pth, .pth.tar, .th, .ckpt and");
+    }
+
+    #[test]
+    fn weights_are_found_below_the_keys_of_training_scripts() {
+        let check = |names: &[&str], expected: &str| {
+            let names: Vec<String> = names.iter().map(ToString::to_string).collect();
+            assert_eq!(weights_start(names.iter()), expected, "{names:?}");
+        };
+        check(&["fc.weight", "fc.bias"], "");
+        check(&["model.fc.weight", "head.weight"], "");
+        check(&["state_dict.fc.weight", "best_acc1"], "state_dict.");
+        check(&["optimizer.state.0.momentum_buffer", "state_dict.model.fc.weight"], "state_dict.");
+        check(&["model.fc.weight", "optimizer.state.0.exp_avg", "model_ema.fc.weight"], "model.");
+        check(&["models_state_dict.0.fc.weight", "rng_state"], "models_state_dict.0.");
+    }
+
+    #[test]
+    fn a_checkpoint_of_pytorchs_imagenet_script_is_read_without_its_optimizer() {
+        let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
+        let found = read(&fixtures.join("script/model_best.pth.tar")).expect("read");
+        assert_eq!(found.keys().collect::<Vec<_>>(), ["module.fc.bias", "module.fc.weight"]);
+        // It was saved as f16 and with its columns one after the other.
+        let weight = &found["module.fc.weight"];
+        assert_eq!(weight.shape().to_vec(), [2, 3]);
+        let values: Vec<f32> = weight.iter::<f32>().collect();
+        assert_eq!(values, [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
     }
 }

@@ -174,6 +174,10 @@ impl Gpt {
         if start.is_empty() {
             return Err("a text to go on with has at least one token".to_string());
         }
+        let known = self.embeddings.token.weight.dims()[0] as i64;
+        if let Some(id) = start.iter().find(|id| !(0..known).contains(*id)) {
+            return Err(format!("the token {id} is none of the model's {known}"));
+        }
         let plain = self.valid();
         let device = plain.norm.gamma.val().device();
         let mut text = start.to_vec();
@@ -255,6 +259,11 @@ mod tests {
         for (a, b) in short.iter().zip(&long) {
             assert!((a - b).abs() < 1e-5, "{a} and {b}");
         }
+        let how = Sampling { temperature: 1.0, top_k: None, count: 1 };
+        let go_on = |start: &[i64]| model.generate(start, how, &mut Rng::new(1));
+        assert_eq!(go_on(&[3, 9]), Err("the token 9 is none of the model's 9".to_string()));
+        assert!(go_on(&[-1]).is_err() && go_on(&[]).is_err());
+        assert_eq!(go_on(&[8; 12]).map(|text| text.len()), Ok(13), "only the last places are seen");
         let wrong = GptConfig { heads: 3, ..config };
         assert_eq!(
             Gpt::new(&wrong, &device).err().as_deref(),

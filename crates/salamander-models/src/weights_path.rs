@@ -35,6 +35,10 @@ impl HparamValue for WeightsPath {
     }
 }
 
+/// The ends of the names of torchvision's `IMAGENET1K_V1`, which `pretrained=True` has always meant: of ResNet-18, 34
+/// and 50 and of MobileNetV2. Of the last two there is a second version.
+const FIRST_WEIGHTS: [&str; 4] = ["-f37072fd", "-b627a593", "-0676ba61", "-b0353104"];
+
 impl WeightsPath {
     /// The file; nothing for fresh weights. An error says how to get one.
     pub fn find(&self, arch: &str) -> Result<Option<PathBuf>, String> {
@@ -42,7 +46,8 @@ impl WeightsPath {
     }
 
     /// The file; nothing for fresh weights. Python keeps those of torchvision in a folder of `home`, under the
-    /// architecture's name and a part of their hash.
+    /// architecture's name and a part of their hash. Of several the one is taken that `pretrained=True` means in
+    /// Python, else the last one.
     fn file(&self, arch: &str, home: &Path) -> Result<Option<PathBuf>, String> {
         match self {
             Self::No => Ok(None),
@@ -56,11 +61,15 @@ impl WeightsPath {
                 let entries = std::fs::read_dir(&folder).into_iter().flatten().flatten();
                 let mut found: Vec<PathBuf> = entries.map(|e| e.path()).filter(is_own).collect();
                 found.sort();
-                match found.pop() {
-                    Some(file) => Ok(Some(file)),
+                let first = |file: &&PathBuf| {
+                    let stem = file.file_stem().unwrap_or_default().to_string_lossy();
+                    FIRST_WEIGHTS.iter().any(|hash| stem.ends_with(*hash))
+                };
+                match found.iter().find(first).or(found.last()) {
+                    Some(file) => Ok(Some(file.clone())),
                     None => Err(format!(
                         "pretrained: {} has no {arch}-*.pth: fetch it with Python (torchvision.models.{arch}(\
-                         weights=\"DEFAULT\")), or write `pretrained: FILE`, or `pretrained: false`",
+                         weights=\"IMAGENET1K_V1\")), or write `pretrained: FILE`, or `pretrained: false`",
                         folder.display()
                     )),
                 }
@@ -84,8 +93,8 @@ mod tests {
     #[test]
     fn torchvisions_files_are_found_where_python_keeps_them() {
         let home = tempfile::tempdir().expect("a folder");
-        let check = |expected: Result<Option<&str>, &str>| {
-            let found = WeightsPath::Torchvision.file("resnet18", home.path());
+        let check = |arch: &str, expected: Result<Option<&str>, &str>| {
+            let found = WeightsPath::Torchvision.file(arch, home.path());
             match (found, expected) {
                 (Ok(found), Ok(expected)) => {
                     let found = found.expect("a file");
@@ -95,12 +104,16 @@ mod tests {
                 (found, _) => panic!("{found:?}"),
             }
         };
-        check(Err("has no resnet18-*.pth: fetch it with Python"));
+        check("resnet18", Err("has no resnet18-*.pth: fetch it with Python"));
         let folder = home.path().join("hub/checkpoints");
         std::fs::create_dir_all(&folder).expect("made");
         std::fs::write(folder.join("resnet18-f37072fd.pth"), "").expect("written");
         std::fs::write(folder.join("resnet18x-0.pth"), "").expect("written");
-        check(Ok(Some("resnet18-f37072fd.pth")));
+        check("resnet18", Ok(Some("resnet18-f37072fd.pth")));
+        std::fs::write(folder.join("resnet50-11ad3fa6.pth"), "").expect("written");
+        check("resnet50", Ok(Some("resnet50-11ad3fa6.pth")));
+        std::fs::write(folder.join("resnet50-0676ba61.pth"), "").expect("written");
+        check("resnet50", Ok(Some("resnet50-0676ba61.pth")));
         assert_eq!(WeightsPath::No.file("resnet18", home.path()), Ok(None));
     }
 }

@@ -42,12 +42,19 @@ fn config(cx: &Context<Hp>) -> Result<BertConfig, BuildError> {
     Ok(BertConfig::parse(file)?)
 }
 
-/// How many classes a configuration means: two where it does not say, as Hugging Face has it.
-fn classes(config: &BertConfig) -> usize {
+/// How many scores a text has: two where the configuration does not say, as Hugging Face has it. What is no choice of
+/// one class is refused, rather than made one.
+fn classes(config: &BertConfig) -> Result<usize, String> {
+    let kind = config.other.get("problem_type").and_then(Value::as_str);
+    if let Some(kind @ ("multi_label_classification" | "regression")) = kind {
+        return Err(format!(
+            "config.json: problem_type {kind:?}: only classifiers that choose one class are known"
+        ));
+    }
     let said = config.other.get("num_labels").and_then(Value::as_u64).unwrap_or(2);
     match config.id2label.len() {
-        0 => said as usize,
-        named => named,
+        0 => Ok(said as usize),
+        named => Ok(named),
     }
 }
 
@@ -67,8 +74,10 @@ impl Trial for TextClassifier {
         let classifies = |kind: &Value| {
             kind.as_str().is_some_and(|kind| kind.ends_with("ForSequenceClassification"))
         };
-        (kinds.iter().any(classifies) && folder.join("tokenizer.json").is_file())
-            .then(|| json!({"folder": folder}))
+        let has = |name: &str| folder.join(name).is_file();
+        // Old folders have what their tokenizer is made of.
+        let tokenizer = has("tokenizer.json") || has("vocab.txt") || has("merges.txt");
+        (kinds.iter().any(classifies) && tokenizer).then(|| json!({"folder": folder}))
     }
 
     fn build(cx: &Context<Hp>) -> Result<Self, BuildError> {
@@ -76,7 +85,7 @@ impl Trial for TextClassifier {
         if let Some(tokenizer) = cx.assets.tokenizer("tokenizer.json") {
             config.check_tokenizer(tokenizer)?;
         }
-        Ok(Self { bert: BertClassifier::new(&config, classes(&config), &cx.device) })
+        Ok(Self { bert: BertClassifier::new(&config, classes(&config)?, &cx.device) })
     }
 
     fn pretrained(self, cx: &Context<Hp>) -> Result<Self, BuildError> {
@@ -100,7 +109,31 @@ impl Trial for TextClassifier {
         accuracy(output, &batch.label)
     }
 
+    /// A single score, as models that compare two texts have it, is how likely it is.
     fn predict(&self, output: Tensor<2>) -> Tensor<2> {
-        softmax(output, 1)
+        if output.dims()[1] == 1 { sigmoid(output) } else { softmax(output, 1) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scores_are_counted_and_what_is_no_choice_is_refused() {
+        let check = |more: &str, expected: Result<usize, &str>| {
+            let text = format!(
+                "{{\"vocab_size\": 30, \"hidden_size\": 8, \"num_hidden_layers\": 1, \
+                 \"num_attention_heads\": 2, \"intermediate_size\": 16{more}}}"
+            );
+            let config = BertConfig::parse(text.as_bytes()).expect("a configuration");
+            assert_eq!(classes(&config), expected.map_err(str::to_string), "{more}");
+        };
+        check("", Ok(2));
+        check(", \"num_labels\": 5", Ok(5));
+        check(", \"id2label\": {\"0\": \"LABEL_0\"}, \"problem_type\": null", Ok(1));
+        let refused = "config.json: problem_type \"regression\": only classifiers that choose one \
+                       class are known";
+        check(", \"problem_type\": \"regression\"", Err(refused));
     }
 }

@@ -113,8 +113,8 @@ fn a_folder_of_hugging_face_is_fine_tuned_used_and_exported() {
     again.expect("a draft").start().expect("starts").wait().expect("trains");
 }
 
-/// A folder of Hugging Face is served without anything of ours, and says what the run says.
-fn served_as_it_is(folder: &Path, expected: &[f32]) {
+/// What a folder of Hugging Face, served without anything of ours, says of two texts.
+fn asked_as_it_is(folder: &Path) -> serde_json::Value {
     use std::io::{BufRead, BufReader, Read, Write};
     let mut serve = std::process::Command::new(env!("CARGO_BIN_EXE_salamander"));
     serve.arg("serve").arg(format!("reviews={}", folder.display()));
@@ -137,16 +137,50 @@ fn served_as_it_is(folder: &Path, expected: &[f32]) {
     child.kill().expect("killed");
     child.wait().expect("ended");
     let (_, body) = answer.split_once("\r\n\r\n").expect("a head");
-    let answer: serde_json::Value = serde_json::from_str(body).expect("JSON");
-    let output = |name: &str| {
-        let outputs = answer["outputs"].as_array().expect("outputs");
-        outputs.iter().find(|output| output["name"] == name).expect(name)["data"].clone()
-    };
-    assert_eq!(output("label"), serde_json::json!(["positive", "negative"]), "{answer}");
-    let scores = output("scores");
+    serde_json::from_str(body).expect("JSON")
+}
+
+fn output(answer: &serde_json::Value, name: &str) -> serde_json::Value {
+    let outputs = answer["outputs"].as_array().expect("outputs");
+    outputs.iter().find(|output| output["name"] == name).expect(name)["data"].clone()
+}
+
+/// It says what the run says.
+fn served_as_it_is(folder: &Path, expected: &[f32]) {
+    let answer = asked_as_it_is(folder);
+    let label = output(&answer, "label");
+    assert_eq!(label, serde_json::json!(["positive", "negative"]), "{answer}");
+    let scores = output(&answer, "scores");
     for (at, expected) in expected.iter().enumerate() {
         let found = scores[2 * at + 1].as_f64().expect("a score");
         assert!((found - f64::from(*expected)).abs() < 1e-6, "{found} instead of {expected}");
+    }
+}
+
+#[test]
+fn a_single_score_is_served_as_how_likely_it_is() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let tiny = folder.path().join("tiny");
+    crate::support::tiny_bert(&tiny);
+    let file = tiny.join("model.safetensors");
+    let mut tensors = salamander::models::foreign::read(&file).expect("read");
+    for (name, shape) in [("classifier.weight", vec![1_usize, 32]), ("classifier.bias", vec![1])] {
+        let count: usize = shape.iter().product();
+        let first: Vec<f32> = tensors[name].iter::<f32>().take(count).collect();
+        let data = salamander::burn::tensor::TensorData::new(first, shape);
+        tensors.insert(name.to_string(), data);
+    }
+    salamander::models::foreign::write(&file, &tensors).expect("written");
+    let config = fs::read(tiny.join("config.json")).expect("read");
+    let mut config: serde_json::Value = serde_json::from_slice(&config).expect("JSON");
+    config["id2label"] = serde_json::json!({"0": "LABEL_0"});
+    config["label2id"] = serde_json::json!({"LABEL_0": 0});
+    fs::write(tiny.join("config.json"), config.to_string()).expect("written");
+    let answer = asked_as_it_is(&tiny);
+    let [scores, logits] = ["scores", "logits"].map(|name| output(&answer, name));
+    for at in 0..2 {
+        let [score, logit] = [&scores, &logits].map(|of| of[at].as_f64().expect("a number"));
+        assert!((score - 1.0 / (1.0 + (-logit).exp())).abs() < 1e-6, "{answer}");
     }
 }
 

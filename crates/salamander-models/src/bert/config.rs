@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use salamander_train::example::Tokenizer;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 
+use super::encoder::EncoderActivation;
 use crate::Error;
 
 /// The file's name.
@@ -50,7 +51,7 @@ pub struct BertConfig {
     #[serde(default)]
     pub pad_token_id: Option<usize>,
     /// Names of classes by their numbers.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "class_names")]
     pub id2label: BTreeMap<String, String>,
     /// Whatever else is there.
     #[serde(flatten)]
@@ -81,6 +82,18 @@ fn epsilon() -> f64 {
     1e-12
 }
 
+/// Some files have numbers there, which are names like others, or nothing.
+fn class_names<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<BTreeMap<String, String>, D::Error> {
+    let found = Option::<BTreeMap<String, Value>>::deserialize(deserializer)?.unwrap_or_default();
+    let name = |value: Value| match value {
+        Value::String(name) => name,
+        other => other.to_string(),
+    };
+    Ok(found.into_iter().map(|(number, value)| (number, name(value))).collect())
+}
+
 impl BertConfig {
     /// From the bytes of a `config.json`. What is not known here is refused, rather than computed in another way.
     pub fn parse(bytes: &[u8]) -> Result<Self, Error> {
@@ -106,7 +119,7 @@ impl BertConfig {
         if !width.is_multiple_of(heads) {
             return Err(format!("{heads} heads do not divide a hidden_size of {width}"));
         }
-        if !["gelu", "gelu_new", "gelu_pytorch_tanh", "relu"].contains(&self.hidden_act.as_str()) {
+        if EncoderActivation::named(&self.hidden_act).is_none() {
             return Err(format!("hidden_act {:?} is not known", self.hidden_act));
         }
         let is = |key: &str, value: Value| self.other.get(key).is_none_or(|found| *found == value);
@@ -188,6 +201,12 @@ impl BertConfig {
         config.other.insert("problem_type".to_string(), "single_label_classification".into());
         // Follows from the names.
         config.other.remove("num_labels");
+        // Python would round what is written to the type that the original had.
+        for key in ["dtype", "torch_dtype"] {
+            if let Some(said) = config.other.get_mut(key) {
+                *said = "float32".into();
+            }
+        }
         config
     }
 }
@@ -223,6 +242,7 @@ mod tests {
             "config.json: position_embedding_type: only \"absolute\" is known",
         );
         check(", \"is_decoder\": true", "config.json: is_decoder: only encoders are known");
+        check(", \"hidden_act\": \"gelu_fast\", \"id2label\": null", "bert 512");
         check(", \"hidden_act\": \"silu\"", "config.json: hidden_act \"silu\" is not known");
         let error = BertConfig::parse(b"{}").expect_err("empty").to_string();
         assert!(error.starts_with("config.json: missing field `vocab_size`"), "{error}");
@@ -231,12 +251,15 @@ mod tests {
     #[test]
     fn a_classifier_says_its_classes_and_keeps_the_rest() {
         let text = br#"{"vocab_size": 30, "hidden_size": 8, "num_hidden_layers": 1, "intermediate_size": 16,
-            "num_attention_heads": 2, "classifier_dropout": null, "num_labels": 5}"#;
+            "num_attention_heads": 2, "classifier_dropout": null, "num_labels": 5, "dtype": "float16",
+            "id2label": {"0": 0, "1": "b"}}"#;
         let config = BertConfig::parse(text).expect("a configuration");
+        assert_eq!((config.id2label["0"].as_str(), config.id2label["1"].as_str()), ("0", "b"));
         let config = config.for_classes(&["no".to_string(), "yes".to_string()]);
         let json = serde_json::to_value(&config).expect("JSON");
         assert_eq!(json["architectures"][0], "BertForSequenceClassification");
         assert_eq!((&json["id2label"]["1"], &json["label2id"]["yes"]), (&"yes".into(), &1.into()));
         assert!(json.get("classifier_dropout").is_some() && json.get("num_labels").is_none());
+        assert_eq!((&json["dtype"], json.get("torch_dtype")), (&"float32".into(), None));
     }
 }

@@ -117,6 +117,20 @@ pub(super) enum EncoderActivation {
     Relu,
 }
 
+impl EncoderActivation {
+    /// The one that `config.json` calls so. transformers has several names for the same curves.
+    pub(super) fn named(name: &str) -> Option<Self> {
+        match name {
+            "gelu" | "gelu_python" => Some(Self::Gelu),
+            "gelu_new" | "gelu_pytorch_tanh" | "gelu_fast" | "gelu_accurate" => {
+                Some(Self::GeluTanh)
+            }
+            "relu" => Some(Self::Relu),
+            _ => None,
+        }
+    }
+}
+
 impl Layer {
     fn new(config: &BertConfig, device: &Device) -> Self {
         let (width, inner) = (config.hidden_size, config.intermediate_size);
@@ -132,11 +146,9 @@ impl Layer {
             attention_dropout: DropoutConfig::new(config.attention_probs_dropout_prob).init(),
             dropout: DropoutConfig::new(config.hidden_dropout_prob).init(),
             heads: config.num_attention_heads,
-            activation: match config.hidden_act.as_str() {
-                "relu" => EncoderActivation::Relu,
-                "gelu" => EncoderActivation::Gelu,
-                _ => EncoderActivation::GeluTanh,
-            },
+            // Others are refused where the configuration is read.
+            activation: EncoderActivation::named(&config.hidden_act)
+                .unwrap_or(EncoderActivation::Gelu),
         }
     }
 

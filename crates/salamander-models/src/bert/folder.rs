@@ -66,12 +66,14 @@ fn read(path: &Path) -> Result<(PathBuf, Tensors), Error> {
     if !path.is_dir() {
         return Ok((path.to_path_buf(), foreign::read(path)?));
     }
-    let index = path.join("model.safetensors.index.json");
-    if index.is_file() {
-        return read_shards(path, &index);
-    }
-    let files = ["model.safetensors", "pytorch_model.bin"].map(|name| path.join(name));
-    match files.into_iter().find(|file| file.is_file()) {
+    // In this order, as Python looks for them: an index may be left over from another export.
+    let names = ["model.safetensors", "model.safetensors.index.json"];
+    let old = ["pytorch_model.bin", "pytorch_model.bin.index.json"];
+    let mut files = names.iter().chain(&old).map(|name| path.join(name));
+    match files.find(|file| file.is_file()) {
+        Some(index) if index.extension().is_some_and(|kind| kind == "json") => {
+            read_shards(path, &index)
+        }
         Some(file) => foreign::read(&file).map(|tensors| (file, tensors)),
         None => Err(Error::new(path, "neither model.safetensors nor pytorch_model.bin is there")),
     }

@@ -11,19 +11,22 @@ const NOTHING: f32 = -60_000.0;
 /// What the layers share.
 struct Texts {
     ids: Edge,
-    kinds: Edge,
+    /// Nothing where there is only one.
+    kinds: Option<Edge>,
     places: Edge,
     /// Zero for tokens and very little for padding, `[batch, 1, 1, tokens]`.
     bias: Edge,
 }
 
 impl Graph {
-    /// The inputs `input_ids`, `attention_mask` and `token_type_ids`, `[batch, tokens]` each.
+    /// The inputs `input_ids` and `attention_mask`, `[batch, tokens]` each, and `token_type_ids` for a model that tells
+    /// texts apart: Python's tokenizers make none for RoBERTa.
     fn texts(&mut self, embeddings: &Embeddings) -> Texts {
         let axes = [Axis::Any("batch"), Axis::Any("tokens")];
         let mut input = |name: &str| self.input(name, Element::I64, &axes);
         let (ids, mask) = (input("input_ids"), input("attention_mask"));
-        let kinds = input("token_type_ids");
+        let several = embeddings.token_type.weight.dims()[0] > 1;
+        let kinds = several.then(|| input("token_type_ids"));
         // Tokens are counted, as RoBERTa does; padding gets any row, which nobody looks at.
         let axis = self.ints("places.axis", &[1]);
         let counted = self.node("places", "CumSum", &[&mask, &axis], []);
@@ -44,8 +47,8 @@ impl Graph {
 }
 
 impl BertClassifier {
-    /// Adds the inputs `input_ids`, `attention_mask` and `token_type_ids` and the network to a graph, and gives its
-    /// logits.
+    /// Adds the inputs `input_ids`, `attention_mask` and, if the model has more than one type of text, `token_type_ids`
+    /// and the network to a graph, and gives its logits.
     pub fn lay_out(&self, graph: &mut Graph) -> Edge {
         let rows = self.encoder.lay_out(graph, "encoder");
         let zero = graph.weight("first.at", burn::tensor::TensorData::new(vec![0i64], [1]));
@@ -71,7 +74,11 @@ impl Bert {
         let part = |part: &str| format!("{name}.embeddings.{part}");
         let words = graph.embedding(&part("word"), &self.embeddings.word, &texts.ids);
         let places = graph.embedding(&part("position"), &self.embeddings.position, &texts.places);
-        let kinds = graph.embedding(&part("token_type"), &self.embeddings.token_type, &texts.kinds);
+        let table = &self.embeddings.token_type;
+        let kinds = match &texts.kinds {
+            Some(kinds) => graph.embedding(&part("token_type"), table, kinds),
+            None => graph.weight(&part("token_type.weight"), table.weight.val().into_data()),
+        };
         let x = graph.add(&part("sum"), &words, &places);
         let x = graph.add(&part("sum"), &x, &kinds);
         let mut x = graph.layer_norm(&part("norm"), &self.embeddings.norm, &x);

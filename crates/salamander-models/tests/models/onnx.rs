@@ -117,11 +117,14 @@ fn bert_and_roberta_give_the_logits_of_transformers_whatever_they_are_padded_wit
         };
         // Whatever stands where the mask is zero.
         for pad in [0, 7] {
-            let inputs = json!({
+            let mut inputs = json!({
                 "input_ids": padded(&|id| id, pad),
                 "attention_mask": padded(&|_| 1, 0),
-                "token_type_ids": padded(&|_| 0, 0),
             });
+            // RoBERTa's tokenizers make none.
+            if config.type_vocab_size > 1 {
+                inputs["token_type_ids"] = padded(&|_| 0, 0);
+            }
             let Some(found) = run(&graph, &inputs) else { return };
             assert_close(&found["logits"], &expected.logits, name);
         }

@@ -11,7 +11,7 @@ use salamander_core::optimizer::Optimizer;
 use salamander_models::bert::{self, Bert, BertClassifier, BertConfig, Head, Tokenizer, Tokens};
 use salamander_models::foreign;
 use salamander_train::Pass;
-use salamander_train::example::Assets;
+use salamander_train::example::{AssetFiles, AssetKind, AssetSpec, Assets};
 use salamander_train::gradients::GradientSum;
 use salamander_train::optimize::OptimizerState;
 use salamander_train::params;
@@ -81,6 +81,49 @@ fn tokens_are_those_of_python() {
         let small = BertConfig { vocab_size: 20, ..config };
         let error = small.check_tokenizer(&tokenizer).expect_err("too small");
         assert!(error.contains("only 20 rows"), "{error}");
+    }
+}
+
+/// Folders that were written before there was a `tokenizer.json`.
+#[test]
+fn files_of_old_tokenizers_give_the_same_tokens() {
+    let spec = AssetSpec {
+        file: "tokenizer.json",
+        field: "text",
+        columns: &["text"],
+        kind: AssetKind::Tokenizer { max_length: 24 },
+    };
+    for Fixture { folder, config, expected } in both() {
+        let file = std::fs::read(folder.join("tokenizer.json")).expect("a fixture");
+        let model =
+            serde_json::from_slice::<serde_json::Value>(&file).expect("JSON")["model"].take();
+        let old = tempfile::tempdir().expect("a folder");
+        let write = |name: &str, text: String| {
+            std::fs::write(old.path().join(name), text).expect("written");
+        };
+        if config.is_roberta() {
+            let line = |pair: &serde_json::Value| match pair.as_array() {
+                Some(parts) => {
+                    parts.iter().filter_map(serde_json::Value::as_str).collect::<Vec<_>>().join(" ")
+                }
+                None => pair.as_str().expect("a pair").to_string(),
+            };
+            let merges = model["merges"].as_array().expect("pairs").iter().map(line);
+            let merges = merges.collect::<Vec<_>>().join("\n");
+            write("vocab.json", model["vocab"].to_string());
+            write("merges.txt", format!("#version: 0.2\n{merges}\n"));
+        } else {
+            let ids = model["vocab"].as_object().expect("words");
+            let mut words: Vec<&String> = ids.keys().collect();
+            words.sort_by_key(|word| ids[*word].as_u64());
+            write("vocab.txt", words.iter().map(|word| format!("{word}\n")).collect());
+        }
+        let made = AssetFiles::find(&[spec], &[old.path()]).expect("made");
+        let made = made.get("tokenizer.json").expect("made");
+        let tokenizer = Tokenizer::parse(made, 24).expect("a tokenizer");
+        for (text, ids) in expected.texts.iter().zip(&expected.ids) {
+            assert_eq!(&tokenizer.encode(text).expect("encodes"), ids, "{text}");
+        }
     }
 }
 
@@ -283,4 +326,32 @@ fn a_bare_or_old_file_starts_a_classifier_and_mistakes_are_named() {
     );
     assert!(error.contains("new_head"), "{error}");
     assert!(two.load(&fixture.folder, Head::Fresh).is_ok());
+}
+
+#[test]
+fn several_files_are_read_by_their_index_and_a_single_one_goes_before_it() {
+    let fixture = Fixture::of("bert");
+    let device = Device::flex().autodiff();
+    let folder = tempfile::tempdir().expect("a folder");
+    let whole = fixture.folder.join("model.safetensors");
+    let file = |at: usize| format!("model-0000{}-of-00002.safetensors", at % 2 + 1);
+    let mut map = serde_json::Map::new();
+    let mut shards = [foreign::Tensors::new(), foreign::Tensors::new()];
+    for (at, (name, data)) in foreign::read(&whole).expect("read").into_iter().enumerate() {
+        map.insert(name.clone(), file(at).into());
+        shards[at % 2].insert(name, data);
+    }
+    for (at, shard) in shards.iter().enumerate() {
+        foreign::write(&folder.path().join(file(at)), shard).expect("written");
+    }
+    let index = serde_json::json!({ "weight_map": map }).to_string();
+    std::fs::write(folder.path().join("model.safetensors.index.json"), index).expect("written");
+    let load = || BertClassifier::new(&fixture.config, 3, &device).load(folder.path(), Head::There);
+    let (model, _) = load().expect("loads");
+    assert_eq!(params::read(&model), params::read(&fixture.classifier(&device)));
+    std::fs::remove_file(folder.path().join(file(1))).expect("removed");
+    let error = load().expect_err("a part is missing").to_string();
+    assert!(error.contains("model-00002-of-00002.safetensors: there is no such file"), "{error}");
+    std::fs::copy(&whole, folder.path().join("model.safetensors")).expect("copied");
+    load().expect("Python looks for the single file first");
 }

@@ -12,7 +12,7 @@ use salamander_core::experiment::Data;
 use salamander_core::layout::ASSETS;
 use salamander_files::{Durability, replace};
 
-use super::{AssetSpec, fit};
+use super::{AssetSpec, fit, tokenizer_files};
 use crate::Error;
 use crate::checkpoint::CheckpointStore;
 use crate::trainer::open_data;
@@ -73,8 +73,9 @@ impl AssetFiles {
 
     /// The files that none of the folders has.
     pub fn absent(specs: &[AssetSpec], folders: &[&Path]) -> Vec<AssetSpec> {
+        let is_there = |path: PathBuf| path.is_file() || tokenizer_files::is_possible(&path);
         let is_absent =
-            |spec: &&AssetSpec| folders.iter().all(|folder| !folder.join(spec.file).is_file());
+            |spec: &&AssetSpec| !folders.iter().any(|folder| is_there(folder.join(spec.file)));
         specs.iter().filter(is_absent).copied().collect()
     }
 
@@ -277,7 +278,11 @@ fn first(folders: &[&Path], file: &str) -> Result<Option<Vec<u8>>, Error> {
         let path = folder.join(file);
         match fs::read(&path) {
             Ok(bytes) => return Ok(Some(bytes)),
-            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                if let Some(made) = tokenizer_files::make(&path)? {
+                    return Ok(Some(made));
+                }
+            }
             Err(error) => return Err(Error::io(&path)(error)),
         }
     }

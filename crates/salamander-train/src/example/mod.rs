@@ -45,6 +45,7 @@ mod packed;
 #[cfg(feature = "images")]
 mod picture;
 mod several;
+mod tokenizer_files;
 #[cfg(feature = "text")]
 mod tokens;
 
