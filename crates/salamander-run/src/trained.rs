@@ -217,7 +217,7 @@ impl TrainedFiles {
             if CheckpointStore::list(&checkpoints)?.is_empty() {
                 return Err(no_checkpoint(&run));
             }
-            let checkpoint = CheckpointStore::find(&checkpoints, which)?;
+            let checkpoint = CheckpointStore::find_to_use(&checkpoints, which)?;
             let experiment = Experiment::parse(&checkpoint.experiment, &[])
                 .map_err(Error::broken(&checkpoint.path))?;
             let label = checkpoint.manifest.id.clone();

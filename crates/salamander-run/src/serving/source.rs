@@ -88,6 +88,8 @@ impl CheckpointSource {
         }
         let outputs = Outputs::new(model.label_names(&files)?, classes);
         let instance = model.load(found.trained())?;
+        // The copy of the weights that was read: warming up takes memory too.
+        drop(found);
         AskedModel::new(instance, model.name(), outputs, self.computing.rows).loaded()
     }
 }
