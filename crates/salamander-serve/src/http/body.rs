@@ -24,7 +24,7 @@ pub(crate) const JSON_LENGTH: &str = "inference-header-content-length";
 const WORTH: usize = 4096;
 
 /// Bytes per second that are slow enough: who sends fewer over longer than patience lasts is given up.
-const SLOWEST: usize = 16 << 10;
+pub(crate) const SLOWEST: usize = 16 << 10;
 
 /// How a body is compressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -135,6 +135,11 @@ impl BodyReader {
     /// Room of which nothing is taken yet.
     pub(crate) fn room(&self) -> TakenRoom {
         TakenRoom { room: Arc::clone(&self.room), bytes: AtomicUsize::new(0) }
+    }
+
+    /// How long nothing may come.
+    pub(crate) fn patience(&self) -> Duration {
+        self.patience
     }
 
     fn too_large(&self) -> Refusal {

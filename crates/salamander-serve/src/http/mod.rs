@@ -27,7 +27,7 @@ use crate::input::Input;
 use crate::page;
 use crate::refusal::Refusal;
 use crate::settings::LiveSettings;
-pub(crate) use body::{BodyReader, TakenRoom};
+pub(crate) use body::{BodyReader, SLOWEST, TakenRoom};
 use query::Query;
 
 /// What the server calls itself.
