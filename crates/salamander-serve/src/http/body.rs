@@ -20,6 +20,9 @@ use crate::refusal::Refusal;
 /// Says how many bytes of a body are JSON; what follows are tensors.
 pub(crate) const JSON_LENGTH: &str = "inference-header-content-length";
 
+/// Bodies above this take milliseconds to be read.
+const HEAVY: usize = 256 << 10;
+
 /// Answers below this are not worth being compressed.
 const WORTH: usize = 4096;
 
@@ -44,7 +47,7 @@ impl Encoding {
 
     fn of_request(headers: &HeaderMap) -> Result<Option<Self>, Refusal> {
         let Some(name) = headers.get(CONTENT_ENCODING) else { return Ok(None) };
-        match name.to_str().unwrap_or_default() {
+        match name.to_str().unwrap_or_default().trim().to_ascii_lowercase().as_str() {
             "" | "identity" => Ok(None),
             "gzip" => Ok(Some(Encoding::Gzip)),
             "deflate" => Ok(Some(Encoding::Deflate)),
@@ -160,7 +163,7 @@ impl BodyReader {
         let room = self.room();
         let packed = self.collect(body, &room).await?;
         let Some(encoding) = encoding else { return Ok(ReadBody { bytes: packed, _room: room }) };
-        let unpacked = unpack(encoding, &packed, self.most)
+        let unpacked = apart(packed.len(), || unpack(encoding, &packed, self.most))
             .map_err(|error| Refusal::Invalid(format!("{}: {error}", encoding.name())))?
             .ok_or_else(|| self.too_large())?;
         room.take(unpacked.len())?;
@@ -206,6 +209,14 @@ impl BodyReader {
             }
         }
         Ok(first.unwrap_or_else(|| rest.freeze()))
+    }
+}
+
+/// Does something with so many bytes of a body: much of it apart from the threads that wait for others.
+pub(crate) fn apart<T>(bytes: usize, work: impl FnOnce() -> T) -> T {
+    match bytes > HEAVY {
+        true => tokio::task::block_in_place(work),
+        false => work(),
     }
 }
 
