@@ -20,6 +20,10 @@ use crate::refusal::Refusal;
 /// Says how many bytes of a body are JSON; what follows are tensors.
 pub(crate) const JSON_LENGTH: &str = "inference-header-content-length";
 
+/// Bytes that are counted for each value of JSON, besides those of the body: `{},` is three of them, and a record in
+/// memory.
+const VALUE: usize = 64;
+
 /// Bodies above this take milliseconds to be read.
 const HEAVY: usize = 256 << 10;
 
@@ -162,12 +166,24 @@ impl BodyReader {
         let encoding = Encoding::of_request(headers)?;
         let room = self.room();
         let packed = self.collect(body, &room).await?;
-        let Some(encoding) = encoding else { return Ok(ReadBody { bytes: packed, _room: room }) };
-        let unpacked = apart(packed.len(), || unpack(encoding, &packed, self.most))
-            .map_err(|error| Refusal::Invalid(format!("{}: {error}", encoding.name())))?
-            .ok_or_else(|| self.too_large())?;
-        room.take(unpacked.len())?;
-        Ok(ReadBody { bytes: unpacked, _room: room })
+        let bytes = match encoding {
+            None => packed,
+            Some(encoding) => {
+                let unpacked = apart(packed.len(), || unpack(encoding, &packed, self.most))
+                    .map_err(|error| Refusal::Invalid(format!("{}: {error}", encoding.name())))?
+                    .ok_or_else(|| self.too_large())?;
+                room.take(unpacked.len())?;
+                unpacked
+            }
+        };
+        let values = json_values(headers, &bytes);
+        if values.saturating_mul(VALUE) > self.room.most {
+            return Err(Refusal::TooLarge(format!(
+                "{values} values of JSON take too much memory: send fewer, or tensors as bytes"
+            )));
+        }
+        room.take(values * VALUE)?;
+        Ok(ReadBody { bytes, _room: room })
     }
 
     async fn collect<B>(&self, body: B, room: &TakenRoom) -> Result<Bytes, Refusal>
@@ -210,6 +226,13 @@ impl BodyReader {
         }
         Ok(first.unwrap_or_else(|| rest.freeze()))
     }
+}
+
+/// How many values there may be in the part of a body that is JSON, or would be taken for it: commas are between them.
+fn json_values(headers: &HeaderMap, body: &[u8]) -> usize {
+    let length = headers.get(JSON_LENGTH).and_then(|said| said.to_str().ok()?.parse().ok());
+    let length = length.unwrap_or(body.len()).min(body.len());
+    body[..length].iter().filter(|byte| **byte == b',').count()
 }
 
 /// Does something with so many bytes of a body: much of it apart from the threads that wait for others.
@@ -303,6 +326,23 @@ mod tests {
         check("deflate;q=0.5", WORTH, Some(Encoding::Deflate));
         check("gzip;q=0, br", WORTH, None);
         check("gzip", WORTH - 1, None);
+    }
+
+    #[tokio::test]
+    async fn values_of_json_are_counted_before_they_take_memory() {
+        let bodies = BodyReader::new(1000, 1000, Duration::from_secs(60));
+        let read = async |records: usize| {
+            let body = format!("[{}{{}}]", "{},".repeat(records - 1));
+            let body = http_body_util::Full::new(Bytes::from(body));
+            bodies.read(&HeaderMap::new(), body).await.map(|body| body.bytes.len())
+        };
+        assert_eq!(read(10).await, Ok(31));
+        let refused = read(100).await.expect_err("more than all bodies may take");
+        assert!(matches!(&refused, Refusal::TooLarge(reason) if reason.starts_with("99 values")));
+        assert_eq!(read(10).await, Ok(31), "the room is given back");
+        let mut headers = HeaderMap::new();
+        headers.insert(JSON_LENGTH, 2.into());
+        assert_eq!(json_values(&headers, b"{},,,,"), 0, "tensors are no JSON");
     }
 
     proptest! {
