@@ -46,7 +46,7 @@ struct StateFile {
 
 /// What of a checkpoint is kept in memory; all of it is verified.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Parts {
+enum KeptParts {
     All,
     /// No optimizer, which has twice the weights or more.
     ToUse,
@@ -84,15 +84,15 @@ pub(crate) fn read(path: &Path) -> Result<Checkpoint, Error> {
 
 /// [`read`] on a given disk.
 pub(super) fn read_on(disk: &dyn Disk, path: &Path) -> Result<Checkpoint, Error> {
-    read_parts(disk, path, Parts::All)
+    read_parts(disk, path, KeptParts::All)
 }
 
 /// Reads what is needed to use a model, and verifies everything.
 pub(super) fn read_to_use(path: &Path) -> Result<Checkpoint, Error> {
-    read_parts(&*real(), path, Parts::ToUse)
+    read_parts(&*real(), path, KeptParts::ToUse)
 }
 
-fn read_parts(disk: &dyn Disk, path: &Path, parts: Parts) -> Result<Checkpoint, Error> {
+fn read_parts(disk: &dyn Disk, path: &Path, parts: KeptParts) -> Result<Checkpoint, Error> {
     let manifest = read_manifest_on(disk, path)?;
     let unfit = |reason: String| Error::checkpoint(path, reason);
     let mut contents = HashMap::new();
@@ -106,7 +106,7 @@ fn read_parts(disk: &dyn Disk, path: &Path, parts: Parts) -> Result<Checkpoint, 
         if blake3::hash(&bytes).to_hex().as_str() != entry.blake3 {
             return Err(unfit(format!("{name}: its checksum is wrong")));
         }
-        if parts == Parts::All || name != OPTIMIZER {
+        if parts == KeptParts::All || name != OPTIMIZER {
             contents.insert(name.as_str(), bytes);
         }
     }
@@ -122,8 +122,8 @@ fn read_parts(disk: &dyn Disk, path: &Path, parts: Parts) -> Result<Checkpoint, 
     let experiment = contents.remove(EXPERIMENT).unwrap_or_default();
     let experiment = String::from_utf8(experiment).map_err(|error| unfit(error.to_string()))?;
     let state = match parts {
-        Parts::All => decode(&mut contents),
-        Parts::ToUse => decode_model(&mut contents).map(|(state, _)| state),
+        KeptParts::All => decode(&mut contents),
+        KeptParts::ToUse => decode_model(&mut contents).map(|(state, _)| state),
     };
     let state = state.map_err(unfit)?;
     let asset =
