@@ -9,7 +9,9 @@ use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 
 use super::read::read_to_use;
 use super::uploader::{self, Uploader};
-use super::{Checkpoint, Counted, Keeping, Manifest, Snapshot, read, read_manifest, write};
+use super::{
+    Checkpoint, Counted, EXPERIMENT, Keeping, Manifest, Snapshot, read, read_manifest, write,
+};
 use crate::Error;
 use crate::tables::Finish;
 use crate::threads::{OwnedThread, panic_text};
@@ -143,6 +145,14 @@ impl CheckpointStore {
     /// Reads the checkpoint that is meant to use its model: what optimizers kept is verified, but not in memory.
     pub fn find_to_use(folder: &Path, which: &Which) -> Result<Checkpoint, Error> {
         read_to_use(&Self::path(folder, which)?)
+    }
+
+    /// Reads only the configuration in force of the checkpoint that is meant; also its path.
+    pub fn experiment(folder: &Path, which: &Which) -> Result<(PathBuf, String), Error> {
+        let path = Self::path(folder, which)?;
+        let text = fs::read_to_string(path.join(EXPERIMENT));
+        let text = text.map_err(|error| Error::checkpoint(&path, error))?;
+        Ok((path, text))
     }
 
     fn path(folder: &Path, which: &Which) -> Result<PathBuf, Error> {

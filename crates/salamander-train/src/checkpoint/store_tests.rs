@@ -65,6 +65,8 @@ fn a_model_is_used_without_its_optimizer_which_is_verified_all_the_same() {
     assert_eq!(whole.state.optimizers, snapshot.optimizers);
     assert_eq!((used.state.model, used.experiment), (whole.state.model, whole.experiment));
     assert!(used.state.optimizers.is_empty());
+    let (found, text) = CheckpointStore::experiment(&keeping.folder, &Which::Latest).expect("read");
+    assert_eq!((found, text.as_str()), (path.clone(), "entrypoint: x\n"));
     let file = path.join(OPTIMIZER);
     let mut bytes = fs::read(&file).expect("there");
     *bytes.last_mut().expect("not empty") ^= 1;
