@@ -9,7 +9,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
     #[cfg(feature = "mimalloc")]
-    model_zoo::memory::keep();
+    model_zoo::memory::keep_for(std::env::args_os().nth(1).as_deref());
     #[cfg(feature = "flow")]
     return salamander::main_with_flows(model_zoo::models(), model_zoo::flow::flows());
     #[cfg(not(feature = "flow"))]

@@ -4,7 +4,7 @@
     reason = "a setting of mimalloc, which has no safe function for it; measured: see below"
 )]
 
-use std::ffi::{c_int, c_long};
+use std::ffi::{OsStr, c_int, c_long};
 
 // Named, so that it is linked.
 use mimalloc as _;
@@ -21,8 +21,40 @@ unsafe extern "C" {
     fn mi_option_set(option: c_int, value: c_long);
 }
 
+/// Subcommands that stay and wait for requests. What loading a model took, three times its weights and more, is not what
+/// a request takes: others on the machine need that sooner than in a minute.
+const SERVERS: [&str; 3] = ["serve", "hub", "ui"];
+
 /// Keeps freed memory for a minute instead of a second: a step frees as much as it takes.
 pub fn keep() {
     // SAFETY: the function takes any number and may be called at any time.
     unsafe { mi_option_set(PURGE_DELAY, A_MINUTE) }
+}
+
+/// [`keep`], unless the program's first argument names a server.
+pub fn keep_for(command: Option<&OsStr>) {
+    if !is_server(command) {
+        keep();
+    }
+}
+
+fn is_server(command: Option<&OsStr>) -> bool {
+    command.is_some_and(|command| SERVERS.iter().any(|server| command == *server))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn servers_give_memory_back_and_trainers_keep_it() {
+        let check = |command: &str, expected: bool| {
+            assert_eq!(is_server(Some(OsStr::new(command))), expected, "{command}");
+        };
+        check("serve", true);
+        check("train", false);
+        check("worker", false);
+        check("serve-check", false);
+        assert!(!is_server(None));
+    }
 }

@@ -13,6 +13,8 @@ pub const MODELS: &str = "/models";
 const PORT: u16 = 8000;
 /// The user of all pods, the one that distroless images call nonroot.
 const USER: u32 = 65_532;
+/// Seconds for which a pod that is to end takes requests as before: the Service hears of it later than the pod.
+const LEAVING: u32 = 5;
 /// The metric of a pod that an autoscaler looks at.
 const WAITING: &str = "salamander_serve_waiting";
 
@@ -64,7 +66,7 @@ impl ServingDeployment {
                             "prometheus.io/port": PORT.to_string(),
                             "prometheus.io/path": "/metrics",
                         }},
-                        "spec": self.pod(),
+                        "spec": self.deployed_pod(),
                     },
                 },
             }),
@@ -164,6 +166,12 @@ impl ServingDeployment {
 
     fn metadata(&self) -> Value {
         json!({"name": self.name, "namespace": self.namespace, "labels": self.labels()})
+    }
+
+    fn deployed_pod(&self) -> Value {
+        let mut pod = self.pod();
+        pod["containers"][0]["lifecycle"] = json!({"preStop": {"sleep": {"seconds": LEAVING}}});
+        pod
     }
 
     fn pod(&self) -> Value {
@@ -283,6 +291,7 @@ mod tests {
         assert_eq!(kinds, ["Deployment", "Service", "HorizontalPodAutoscaler"]);
         let container = &objects[0]["spec"]["template"]["spec"]["containers"][0];
         assert_eq!(container["readinessProbe"]["httpGet"]["path"], "/v2/health/ready");
+        assert_eq!(container["lifecycle"]["preStop"]["sleep"]["seconds"], 5);
         let args = ["serve", "digits=/models/mnist", "--http", "0.0.0.0:8000", "--watch"];
         assert_eq!(container["args"], json!(args));
         let metric = &objects[2]["spec"]["metrics"][0]["pods"];

@@ -217,7 +217,7 @@ impl TrainedFiles {
             if CheckpointStore::list(&checkpoints)?.is_empty() {
                 return Err(no_checkpoint(&run));
             }
-            let checkpoint = CheckpointStore::find(&checkpoints, which)?;
+            let checkpoint = CheckpointStore::find_to_use(&checkpoints, which)?;
             let experiment = Experiment::parse(&checkpoint.experiment, &[])
                 .map_err(Error::broken(&checkpoint.path))?;
             let label = checkpoint.manifest.id.clone();
@@ -236,6 +236,20 @@ impl TrainedFiles {
             source,
             device,
         })
+    }
+
+    /// The experiment of a run's checkpoint or of an exported model, without its weights.
+    pub(crate) fn experiment_in(folder: &Path, which: &Which) -> Result<Experiment, Error> {
+        let run = RunLayout::new(folder);
+        let checkpoints = run.checkpoints();
+        if !checkpoints.is_dir() {
+            return Ok(exported(&run)?.0);
+        }
+        if CheckpointStore::list(&checkpoints)?.is_empty() {
+            return Err(no_checkpoint(&run));
+        }
+        let (path, text) = CheckpointStore::experiment(&checkpoints, which)?;
+        Experiment::parse(&text, &[]).map_err(Error::broken(&path))
     }
 
     /// Opens a folder of another program, such as a model of Hugging Face; nothing where it is a folder of ours.

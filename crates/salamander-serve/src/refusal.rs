@@ -64,3 +64,24 @@ impl Refusal {
         }
     }
 }
+
+/// What clients of Triton can ask of an output, and would miss in the answer.
+const NOT_OF_OUTPUTS: [(&str, &str); 2] = [
+    ("classification", "ask for the outputs \"label\" and \"probabilities\" instead"),
+    ("shared_memory_region", "memory is not shared with clients here"),
+];
+
+/// Refuses an output of which something is asked that is not done here, by the names of its parameters.
+pub(crate) fn check_output<'a>(
+    name: &str,
+    parameters: impl Iterator<Item = &'a String>,
+) -> Result<(), Refusal> {
+    for parameter in parameters {
+        if let Some((known, instead)) = NOT_OF_OUTPUTS.iter().find(|(known, _)| known == parameter)
+        {
+            let reason = format!("output \"{name}\": there is no {known}: {instead}");
+            return Err(Refusal::Invalid(reason));
+        }
+    }
+    Ok(())
+}

@@ -331,7 +331,8 @@ impl Services {
                 let room = Arc::new(self.api.bodies.room());
                 let (mut parts, body) = request.into_parts();
                 parts.extensions.insert(Arc::clone(&room));
-                let request = Request::from_parts(parts, CountedBody::new(body, room));
+                let body = CountedBody::new(body, room, self.api.bodies.patience());
+                let request = Request::from_parts(parts, body);
                 self.grpc.inference.clone().call(request).await
             }
             HEALTH => self.grpc.health.clone().call(request).await,

@@ -89,6 +89,9 @@ impl DataType {
     }
 }
 
+/// The most records of a tensor without values: a shape alone must not stand for more of them than a body could hold.
+const EMPTY: usize = 4096;
+
 /// The values of a tensor, row by row.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Values {
@@ -276,6 +279,12 @@ impl Tensor {
             let values = values.len();
             return Err(wrong(format!("shape {shape:?} does not fit {values} values")));
         }
+        // Such records cost the client nothing, and each of them is decoded.
+        if values.is_empty() && sizes.first().is_some_and(|records| *records > EMPTY) {
+            return Err(wrong(format!(
+                "shape {shape:?} has more than {EMPTY} records without a value"
+            )));
+        }
         Ok(Self { name, datatype, shape: sizes, values })
     }
 
@@ -347,6 +356,18 @@ mod tests {
         assert!(shape(&[1, 1]).is_ok());
         for wrong in [&[2][..], &[], &[-1], &[i64::MAX, i64::MAX], &[1 << 62, 4]] {
             assert!(shape(wrong).is_err(), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn records_without_values_are_bounded_by_their_number() {
+        let texts = |shape: &[i64]| {
+            Tensor::new("x", DataType::Bytes, shape, Values::Texts(Vec::new())).map(|x| x.rows())
+        };
+        assert_eq!((texts(&[0]), texts(&[3, 0]), texts(&[4096, 0])), (Ok(0), Ok(3), Ok(4096)));
+        for wrong in [&[4097, 0][..], &[i64::MAX, 0], &[1 << 40, 0, 1 << 40]] {
+            let error = texts(wrong).unwrap_err();
+            assert!(error.ends_with("has more than 4096 records without a value"), "{error}");
         }
     }
 

@@ -33,12 +33,14 @@ pub fn load<M: Module + ModuleSnapshot>(mut model: M, path: &Path) -> Result<M, 
         Some("safetensors") => {
             let bytes = std::fs::read(path).map_err(Error::io(path))?;
             if written_by_pytorch(&bytes) {
+                drop(bytes);
                 let mut store =
                     SafetensorsStore::from_file(path).with_from_adapter(PyTorchToBurnAdapter);
                 model.load_from(&mut store).map_err(|error| unfit(error.to_string()))?;
                 return Ok(model);
             }
             let tensors = from_safetensors(&bytes).map_err(unfit)?;
+            drop(bytes);
             params::write(model, tensors.into_iter().collect()).map_err(unfit)
         }
         Some("pt" | "pth" | "bin") => {

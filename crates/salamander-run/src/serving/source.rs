@@ -50,8 +50,12 @@ impl CheckpointSource {
         computing: Computing,
     ) -> Result<Self, Error> {
         let (folder, which) = place(&model.from)?;
-        let found = open_files(&models, &folder, &which, device)?;
-        let name = models.find(found.experiment.model())?.name().to_string();
+        // Its weights are read when it is loaded, and only then.
+        let experiment = match TrainedFiles::foreign(&models, &folder, device)? {
+            Some(foreign) => foreign.experiment,
+            None => TrainedFiles::experiment_in(&folder, &which)?,
+        };
+        let name = models.find(experiment.model())?.name().to_string();
         let (model, device) = (model.clone(), device.to_string());
         Ok(Self { models, model, name, device, computing })
     }
@@ -88,6 +92,8 @@ impl CheckpointSource {
         }
         let outputs = Outputs::new(model.label_names(&files)?, classes);
         let instance = model.load(found.trained())?;
+        // The copy of the weights that was read: warming up takes memory too.
+        drop(found);
         AskedModel::new(instance, model.name(), outputs, self.computing.rows).loaded()
     }
 }

@@ -57,7 +57,9 @@ pub(super) fn question(inputs: &[WantedInput], rows: &[Row<'_>]) -> Result<Quest
             }
         }
         let (count, records) = (count.unwrap_or_default(), rows.len());
-        let fits = input.shape.iter().product::<i64>() == count as i64;
+        // Two sizes that may be any, minus one each, are not one value.
+        let fits = input.shape.iter().all(|size| *size >= 0)
+            && input.shape.iter().product::<i64>() == count as i64;
         let own = if fits { input.shape.clone() } else { vec![count as i64] };
         let shape: Vec<i64> = std::iter::once(records as i64).chain(own).collect();
         let mut tensor =

@@ -6,7 +6,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use super::metrics::{ServingMetrics, VersionNow};
-use super::served::{Opening, Served, ServedVersion, VersionSlot};
+use super::served::{Current, Opening, Served, ServedVersion, VersionSlot};
 use super::{Answer, Batching, RequestTimes};
 use crate::input::Input;
 use crate::model::{Opener, Source, SourceToServe};
@@ -47,6 +47,8 @@ pub(crate) struct ModelStatus {
     pub(crate) reason: Option<String>,
     /// Whether requests that name no version go to it.
     pub(crate) is_default: bool,
+    /// Whether somebody took it out of service.
+    pub(crate) unloaded: bool,
 }
 
 /// The models of a server. A copy is the same registry.
@@ -229,9 +231,13 @@ impl Registry {
         self.metrics.page(&self.list().into_iter().map(now).collect::<Vec<_>>())
     }
 
-    /// Whether all models can be asked.
+    /// Whether all models can be asked but those that somebody took out of service, and at least one where there are
+    /// any: to unload one of several must not take the others away from who asks only ready servers.
     pub fn is_ready(&self) -> bool {
-        self.list().iter().all(|status| status.version.is_some())
+        let list = self.list();
+        let serves = |status: &ModelStatus| status.version.is_some();
+        let all = list.iter().all(|status| serves(status) || status.unloaded);
+        all && (list.is_empty() || list.iter().any(serves))
     }
 
     /// All versions of all models, the default one of each first.
@@ -241,10 +247,9 @@ impl Registry {
         for (name, served) in models.iter() {
             let mut own: Vec<ModelStatus> = Vec::new();
             for (place, slot) in served.slots.iter().enumerate() {
-                let current = slot.current();
-                let (version, reason) = (current.version, current.reason);
-                let is_default = place == served.default;
-                own.push(ModelStatus { name: name.clone(), version, reason, is_default });
+                let Current { version, reason, unloaded, .. } = slot.current();
+                let (name, is_default) = (name.clone(), place == served.default);
+                own.push(ModelStatus { name, version, reason, is_default, unloaded });
             }
             own.sort_by_key(|status| !status.is_default);
             list.append(&mut own);
@@ -303,7 +308,9 @@ impl Registry {
         }
         let rows = input.rows();
         let timeout = timeout.or(self.batching.timeout);
-        let answered = answer(&version, input, timeout.map(|timeout| since + timeout)).await;
+        // One that ends after all time is none.
+        let deadline = timeout.and_then(|timeout| since.checked_add(timeout));
+        let answered = answer(&version, input, deadline).await;
         match answered {
             Ok((Answer { outputs: mut all, queued, computed }, decoded)) => {
                 let whole = since.elapsed();

@@ -50,7 +50,7 @@ pub(super) struct Current {
     /// The version that could not be loaded.
     broken: Option<String>,
     /// Whether somebody took it out of service.
-    unloaded: bool,
+    pub(super) unloaded: bool,
 }
 
 /// The slots of a model; requests that name no version go to the default one.

@@ -16,7 +16,7 @@ use salamander_proto::inference::{
 use crate::engine::{Batching, InferRequest, InferResponse, ServedVersion, StatisticsNow, SumNow};
 use crate::input::Input;
 use crate::model::TensorInfo;
-use crate::refusal::Refusal;
+use crate::refusal::{Refusal, check_output};
 use crate::tensor::{DataType, Tensor, Values};
 
 /// A request of the engine.
@@ -47,6 +47,9 @@ pub(super) fn request(request: ModelInferRequest) -> Result<InferRequest, Refusa
         };
         let tensor = Tensor::new(name.clone(), datatype, &shape, values.map_err(wrong)?);
         tensors.push(tensor.map_err(Refusal::Invalid)?);
+    }
+    for output in &outputs {
+        check_output(&output.name, output.parameters.keys())?;
     }
     let timeout = parameters.get("timeout").and_then(number).filter(|micros| *micros > 0);
     Ok(InferRequest {

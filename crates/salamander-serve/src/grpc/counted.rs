@@ -1,25 +1,62 @@
-//! Messages take of the same room as bodies over REST: what all clients send at a time has one bound.
+//! Messages take of the same room as bodies over REST: what all clients send at a time has one bound. A message that has
+//! begun has to go on as a body does, or a few clients would hold all of the room.
 
+use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use bytes::Bytes;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
+use tokio::time::{Instant, Sleep, sleep_until};
 use tonic::Status;
 
-use crate::http::TakenRoom;
+use super::FRAME;
+use crate::http::{SLOWEST, TakenRoom};
+use crate::refusal::Refusal;
 
 /// The body of a call, which counts what came.
 pub(crate) struct CountedBody {
     body: Incoming,
     room: Arc<TakenRoom>,
+    patience: Duration,
+    place: MessagePlace,
+    /// When the message began that has not ended, and how much of it came since.
+    begun: Option<(Instant, usize)>,
+    /// When patience with it ends.
+    stuck: Option<Pin<Box<Sleep>>>,
 }
 
 impl CountedBody {
-    /// The room is to be kept until the call is answered.
-    pub(crate) fn new(body: Incoming, room: Arc<TakenRoom>) -> Self {
-        Self { body, room }
+    /// The room is to be kept until the call is answered; who stops within a message is given up after `patience`.
+    pub(crate) fn new(body: Incoming, room: Arc<TakenRoom>, patience: Duration) -> Self {
+        let place = MessagePlace::default();
+        Self { body, room, patience, place, begun: None, stuck: None }
+    }
+
+    fn count(&mut self, data: &[u8]) -> Result<(), Status> {
+        if self.place.go_on(data) {
+            self.begun = None;
+        }
+        match self.place.is_within() {
+            true => self.begun.get_or_insert((Instant::now(), 0)).1 += data.len(),
+            false => self.begun = None,
+        }
+        self.room.take(data.len()).map_err(super::status)
+    }
+
+    /// Waits for more, but not for ever.
+    fn wait(&mut self, cx: &mut Context<'_>) -> Poll<Status> {
+        let Some((since, received)) = self.begun else { return Poll::Pending };
+        let until = since + self.patience + Duration::from_secs((received / SLOWEST) as u64);
+        let stuck = self.stuck.get_or_insert_with(|| Box::pin(sleep_until(until)));
+        if stuck.deadline() != until {
+            stuck.as_mut().reset(until);
+        }
+        stuck.as_mut().poll(cx).map(|()| {
+            super::status(Refusal::Slow(format!("the message stopped after {received} bytes")))
+        })
     }
 }
 
@@ -32,12 +69,12 @@ impl Body for CountedBody {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
         let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(cx) else {
-            return Poll::Pending;
+            return self.wait(cx).map(|gone| Some(Err(gone)));
         };
         Poll::Ready(frame.map(|frame| {
             let frame = frame.map_err(|error| Status::from_error(error.into()))?;
             if let Some(data) = frame.data_ref() {
-                self.room.take(data.len()).map_err(super::status)?;
+                self.count(data)?;
             }
             Ok(frame)
         }))
@@ -49,5 +86,66 @@ impl Body for CountedBody {
 
     fn size_hint(&self) -> SizeHint {
         self.body.size_hint()
+    }
+}
+
+/// Where in its messages a body is: each has a flag and four bytes of length before it.
+#[derive(Debug, Default)]
+struct MessagePlace {
+    head: [u8; FRAME],
+    /// Bytes of the head that came.
+    known: usize,
+    /// Bytes of the message that are to come.
+    rest: usize,
+}
+
+impl MessagePlace {
+    /// Whether a message ended in these bytes.
+    fn go_on(&mut self, mut data: &[u8]) -> bool {
+        let mut ended = false;
+        while let Some((first, others)) = data.split_first() {
+            if self.rest > 0 {
+                let own = self.rest.min(data.len());
+                self.rest -= own;
+                data = &data[own..];
+                ended |= self.rest == 0;
+                continue;
+            }
+            self.head[self.known] = *first;
+            self.known += 1;
+            data = others;
+            if self.known == FRAME {
+                let [_, length @ ..] = self.head;
+                self.rest = u32::from_be_bytes(length) as usize;
+                self.known = 0;
+                ended |= self.rest == 0;
+            }
+        }
+        ended
+    }
+
+    fn is_within(&self) -> bool {
+        self.known > 0 || self.rest > 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_begin_and_end_wherever_they_are_cut() {
+        let bytes = [0, 0, 0, 0, 2, 7, 7, 0, 0, 0, 0, 0, 1, 0, 0, 0, 1, 7];
+        let ends = [7, 12, 18];
+        for piece in 1..=bytes.len() {
+            let (mut place, mut came) = (MessagePlace::default(), 0);
+            for data in bytes.chunks(piece) {
+                let before = came;
+                came += data.len();
+                let expected = ends.iter().any(|end| (before + 1..=came).contains(end));
+                assert_eq!(place.go_on(data), expected, "{came} bytes by {piece}");
+                assert_eq!(place.is_within(), !ends.contains(&came), "{came} bytes by {piece}");
+            }
+        }
     }
 }

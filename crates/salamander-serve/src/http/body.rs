@@ -20,11 +20,18 @@ use crate::refusal::Refusal;
 /// Says how many bytes of a body are JSON; what follows are tensors.
 pub(crate) const JSON_LENGTH: &str = "inference-header-content-length";
 
+/// Bytes that are counted for each value of JSON, besides those of the body: `{},` is three of them, and a record in
+/// memory.
+const VALUE: usize = 64;
+
+/// Bodies above this take milliseconds to be read.
+const HEAVY: usize = 256 << 10;
+
 /// Answers below this are not worth being compressed.
 const WORTH: usize = 4096;
 
 /// Bytes per second that are slow enough: who sends fewer over longer than patience lasts is given up.
-const SLOWEST: usize = 16 << 10;
+pub(crate) const SLOWEST: usize = 16 << 10;
 
 /// How a body is compressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,7 +51,7 @@ impl Encoding {
 
     fn of_request(headers: &HeaderMap) -> Result<Option<Self>, Refusal> {
         let Some(name) = headers.get(CONTENT_ENCODING) else { return Ok(None) };
-        match name.to_str().unwrap_or_default() {
+        match name.to_str().unwrap_or_default().trim().to_ascii_lowercase().as_str() {
             "" | "identity" => Ok(None),
             "gzip" => Ok(Some(Encoding::Gzip)),
             "deflate" => Ok(Some(Encoding::Deflate)),
@@ -137,6 +144,11 @@ impl BodyReader {
         TakenRoom { room: Arc::clone(&self.room), bytes: AtomicUsize::new(0) }
     }
 
+    /// How long nothing may come.
+    pub(crate) fn patience(&self) -> Duration {
+        self.patience
+    }
+
     fn too_large(&self) -> Refusal {
         Refusal::TooLarge(format!("the body has more than {} bytes", self.most))
     }
@@ -154,12 +166,24 @@ impl BodyReader {
         let encoding = Encoding::of_request(headers)?;
         let room = self.room();
         let packed = self.collect(body, &room).await?;
-        let Some(encoding) = encoding else { return Ok(ReadBody { bytes: packed, _room: room }) };
-        let unpacked = unpack(encoding, &packed, self.most)
-            .map_err(|error| Refusal::Invalid(format!("{}: {error}", encoding.name())))?
-            .ok_or_else(|| self.too_large())?;
-        room.take(unpacked.len())?;
-        Ok(ReadBody { bytes: unpacked, _room: room })
+        let bytes = match encoding {
+            None => packed,
+            Some(encoding) => {
+                let unpacked = apart(packed.len(), || unpack(encoding, &packed, self.most))
+                    .map_err(|error| Refusal::Invalid(format!("{}: {error}", encoding.name())))?
+                    .ok_or_else(|| self.too_large())?;
+                room.take(unpacked.len())?;
+                unpacked
+            }
+        };
+        let values = json_values(headers, &bytes);
+        if values.saturating_mul(VALUE) > self.room.most {
+            return Err(Refusal::TooLarge(format!(
+                "{values} values of JSON take too much memory: send fewer, or tensors as bytes"
+            )));
+        }
+        room.take(values * VALUE)?;
+        Ok(ReadBody { bytes, _room: room })
     }
 
     async fn collect<B>(&self, body: B, room: &TakenRoom) -> Result<Bytes, Refusal>
@@ -201,6 +225,21 @@ impl BodyReader {
             }
         }
         Ok(first.unwrap_or_else(|| rest.freeze()))
+    }
+}
+
+/// How many values there may be in the part of a body that is JSON, or would be taken for it: commas are between them.
+fn json_values(headers: &HeaderMap, body: &[u8]) -> usize {
+    let length = headers.get(JSON_LENGTH).and_then(|said| said.to_str().ok()?.parse().ok());
+    let length = length.unwrap_or(body.len()).min(body.len());
+    body[..length].iter().filter(|byte| **byte == b',').count()
+}
+
+/// Does something with so many bytes of a body: much of it apart from the threads that wait for others.
+pub(crate) fn apart<T>(bytes: usize, work: impl FnOnce() -> T) -> T {
+    match bytes > HEAVY {
+        true => tokio::task::block_in_place(work),
+        false => work(),
     }
 }
 
@@ -287,6 +326,26 @@ mod tests {
         check("deflate;q=0.5", WORTH, Some(Encoding::Deflate));
         check("gzip;q=0, br", WORTH, None);
         check("gzip", WORTH - 1, None);
+    }
+
+    /// Bytes of a body of so many empty records.
+    async fn read_records(bodies: &BodyReader, records: usize) -> Result<usize, Refusal> {
+        let body = format!("[{}{{}}]", "{},".repeat(records - 1));
+        let body = http_body_util::Full::new(Bytes::from(body));
+        bodies.read(&HeaderMap::new(), body).await.map(|body| body.bytes.len())
+    }
+
+    #[tokio::test]
+    async fn values_of_json_are_counted_before_they_take_memory() {
+        let bodies = BodyReader::new(1000, 1000, Duration::from_secs(60));
+        assert_eq!(read_records(&bodies, 10).await, Ok(31));
+        let refused = read_records(&bodies, 100).await;
+        let reason = refused.expect_err("more than all bodies may take").to_string();
+        assert!(reason.starts_with("99 values of JSON take too much memory"), "{reason}");
+        assert_eq!(read_records(&bodies, 10).await, Ok(31), "the room is given back");
+        let mut headers = HeaderMap::new();
+        headers.insert(JSON_LENGTH, 2.into());
+        assert_eq!(json_values(&headers, b"{},,,,"), 0, "tensors are no JSON");
     }
 
     proptest! {

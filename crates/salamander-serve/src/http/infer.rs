@@ -10,7 +10,7 @@ use super::body::{self, JSON_LENGTH};
 use super::json::{InferBody, InferJson, InputBody, OutputBody, OutputJson, records};
 use crate::engine::InferResponse;
 use crate::input::Input;
-use crate::refusal::Refusal;
+use crate::refusal::{Refusal, check_output};
 
 /// A request that was read.
 #[derive(Debug)]
@@ -65,14 +65,17 @@ pub(crate) fn read(headers: &HeaderMap, body: Bytes) -> Result<ReadRequest, Refu
         )));
     }
     let parameters = parameters.unwrap_or_default();
-    let wanted = |OutputBody { name, parameters }| WantedOutput {
-        name,
-        binary: parameters.and_then(|own| own.get("binary_data").and_then(Json::as_bool)),
+    let wanted = |OutputBody { name, parameters }| {
+        let own = parameters.unwrap_or_default();
+        check_output(&name, own.keys())?;
+        let binary = own.get("binary_data").and_then(Json::as_bool);
+        Ok::<_, Refusal>(WantedOutput { name, binary })
     };
+    let outputs = outputs.unwrap_or_default().into_iter().map(wanted);
     Ok(ReadRequest {
         id,
         input: Input::Tensors(tensors),
-        outputs: outputs.unwrap_or_default().into_iter().map(wanted).collect(),
+        outputs: outputs.collect::<Result<_, _>>()?,
         binary: parameters.get("binary_data_output").and_then(Json::as_bool).unwrap_or(false),
         timeout: timeout(&parameters),
     })
@@ -183,6 +186,14 @@ mod tests {
         assert!(input("18446744073709551615").contains("8 bytes are left"));
         assert!(input("4").contains("4 bytes of the body belong to no input"));
         assert!(input("8").contains("shape [1] does not fit 2 values"));
+    }
+
+    #[test]
+    fn what_outputs_do_not_have_is_refused() {
+        let json = r#"{"inputs": [{"name": "x", "shape": [1], "datatype": "FP32", "data": [1]}],
+            "outputs": [{"name": "scores", "parameters": {"classification": 3}}]}"#;
+        let refused = read_text(json, &[]).unwrap_err().to_string();
+        assert!(refused.starts_with("output \"scores\": there is no classification"), "{refused}");
     }
 
     #[test]

@@ -27,7 +27,7 @@ use crate::input::Input;
 use crate::page;
 use crate::refusal::Refusal;
 use crate::settings::LiveSettings;
-pub(crate) use body::{BodyReader, TakenRoom};
+pub(crate) use body::{BodyReader, SLOWEST, TakenRoom};
 use query::Query;
 
 /// What the server calls itself.
@@ -216,7 +216,7 @@ impl Api {
     ) -> Answered {
         self.registry.check_room(model, version)?;
         let infer::ReadRequest { id, input, outputs, binary, timeout } =
-            infer::read(headers, body)?;
+            body::apart(body.len(), || infer::read(headers, body))?;
         let names = outputs.iter().map(|output| output.name.clone()).collect();
         let response = self.registry.infer(InferRequest {
             model: model.to_string(),
@@ -240,7 +240,8 @@ impl Api {
     ) -> Result<Vec<Json>, Refusal> {
         self.registry.check_room(model, version)?;
         let version = self.registry.version(model, version)?;
-        let input = records::read_records(headers, body, version.decoder.metadata())?;
+        let metadata = version.decoder.metadata();
+        let input = body::apart(body.len(), || records::read_records(headers, body, metadata))?;
         let InferResponse { outputs, .. } = self.ask(model, &version.name, input).await?;
         Ok(json::rows(&outputs))
     }

@@ -248,21 +248,52 @@ fn messages_of_grpc_are_bounded_too() {
             tonic::transport::Endpoint::from_shared(format!("http://{}", server.address));
         let channel = endpoint.unwrap().connect().await.unwrap();
         let mut client = tower_call::Raw::new(channel);
-        client.send([0, 0xff, 0xff, 0xff, 0xff, 1, 2, 3].to_vec()).await
+        client.send(tower_call::whole(&[0, 0xff, 0xff, 0xff, 0xff, 1, 2, 3])).await
     });
     assert!(matches!(status.as_deref(), Some("8" | "11" | "13")), "{status:?}");
+    others_are_answered(&server);
+}
+
+/// One that begins and never ends, which would hold memory that others need.
+#[test]
+fn messages_of_grpc_have_to_go_on() {
+    let server = running();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let status = runtime.block_on(async {
+        let endpoint =
+            tonic::transport::Endpoint::from_shared(format!("http://{}", server.address));
+        let channel = endpoint.unwrap().connect().await.unwrap();
+        let mut client = tower_call::Raw::new(channel);
+        client.send(tower_call::begun(&[0, 0, 0, 1, 0, 1, 2, 3])).await
+    });
+    assert_eq!(status.as_deref(), Some("4"), "the deadline has passed");
     others_are_answered(&server);
 }
 
 mod tower_call {
     //! Bytes as the body of a call.
 
-    use http_body_util::Full;
+    use bytes::Bytes;
+    use futures::StreamExt as _;
+    use http_body_util::{Full, StreamBody};
+    use hyper::body::Frame;
+    use tonic::Status;
     use tonic::body::Body;
     use tonic::codegen::Service as _;
     use tonic::transport::Channel;
 
     pub(crate) struct Raw(Channel);
+
+    pub(crate) fn whole(bytes: &'static [u8]) -> Body {
+        Body::new(Full::new(Bytes::from_static(bytes)))
+    }
+
+    /// After which nothing comes, and no end.
+    pub(crate) fn begun(bytes: &'static [u8]) -> Body {
+        let first = Ok::<_, Status>(Frame::data(Bytes::from_static(bytes)));
+        let frames = futures::stream::iter([first]).chain(futures::stream::pending());
+        Body::new(StreamBody::new(frames))
+    }
 
     impl Raw {
         pub(crate) fn new(channel: Channel) -> Self {
@@ -270,12 +301,12 @@ mod tower_call {
         }
 
         /// The status that the call ended with.
-        pub(crate) async fn send(&mut self, bytes: Vec<u8>) -> Option<String> {
+        pub(crate) async fn send(&mut self, body: Body) -> Option<String> {
             std::future::poll_fn(|cx| self.0.poll_ready(cx)).await.unwrap();
             let request = hyper::Request::post("/inference.GRPCInferenceService/ModelInfer")
                 .header("content-type", "application/grpc")
                 .header("te", "trailers")
-                .body(Body::new(Full::new(bytes::Bytes::from(bytes))))
+                .body(body)
                 .unwrap();
             let answer = self.0.call(request).await.unwrap();
             let status = answer.headers().get("grpc-status")?;

@@ -61,6 +61,15 @@ fn held(
 }
 
 #[test]
+fn a_timeout_beyond_all_time_is_none() {
+    let (runtime, model) = (runtime(), Times::new(2.0));
+    let registry = registry(&[("m", &model)], Batching::default());
+    let request = InferRequest { timeout: Some(Duration::MAX), ..request("m", vec![1.0]) };
+    let (products, _) = runtime.block_on(ask(&registry, request)).unwrap();
+    assert_eq!(products, [2.0]);
+}
+
+#[test]
 fn what_waits_is_computed_together_and_starts_when_idle() {
     let (runtime, model) = (runtime(), Times::new(2.0));
     let registry = registry(&[("m", &model)], Batching { rows: 4, ..Batching::default() });

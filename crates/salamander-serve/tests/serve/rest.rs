@@ -184,6 +184,21 @@ fn models_are_unloaded_and_loaded() {
 }
 
 #[test]
+fn a_server_is_ready_without_models_that_somebody_unloaded() {
+    let (one, two) = (Times::new(2.0), Times::new(3.0));
+    let registry = registry(&[("one", &one), ("two", &two)], Batching::default());
+    let server = Running::start(registry.clone(), ServerOptions::default());
+    let ready = || get(server.address, "/v2/health/ready").status;
+    assert_eq!(ready(), 200);
+    registry.unload("one").unwrap();
+    assert_eq!(ready(), 200, "the other one is asked");
+    registry.unload("two").unwrap();
+    assert_eq!(ready(), 503, "nobody can be asked");
+    registry.load("one").unwrap();
+    assert_eq!(ready(), 200);
+}
+
+#[test]
 fn statistics_and_metrics_count() {
     let (_model, server) = running();
     for _ in 0..3 {

@@ -23,7 +23,7 @@ pub struct Checkpoint {
     pub path: PathBuf,
     /// What it says of itself.
     pub manifest: Manifest,
-    /// What it holds.
+    /// What it holds; without what optimizers kept where it was read to be used.
     pub state: Restored,
     /// The configuration in force.
     pub experiment: String,
@@ -42,6 +42,14 @@ impl Checkpoint {
 struct StateFile {
     progress: Progress,
     optimizer_steps: BTreeMap<String, u64>,
+}
+
+/// What of a checkpoint is kept in memory; all of it is verified.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum KeptParts {
+    All,
+    /// No optimizer, which has twice the weights or more.
+    ToUse,
 }
 
 /// Reads only what a checkpoint says of itself.
@@ -76,6 +84,15 @@ pub(crate) fn read(path: &Path) -> Result<Checkpoint, Error> {
 
 /// [`read`] on a given disk.
 pub(super) fn read_on(disk: &dyn Disk, path: &Path) -> Result<Checkpoint, Error> {
+    read_parts(disk, path, KeptParts::All)
+}
+
+/// Reads what is needed to use a model, and verifies everything.
+pub(super) fn read_to_use(path: &Path) -> Result<Checkpoint, Error> {
+    read_parts(&*real(), path, KeptParts::ToUse)
+}
+
+fn read_parts(disk: &dyn Disk, path: &Path, parts: KeptParts) -> Result<Checkpoint, Error> {
     let manifest = read_manifest_on(disk, path)?;
     let unfit = |reason: String| Error::checkpoint(path, reason);
     let mut contents = HashMap::new();
@@ -89,7 +106,9 @@ pub(super) fn read_on(disk: &dyn Disk, path: &Path) -> Result<Checkpoint, Error>
         if blake3::hash(&bytes).to_hex().as_str() != entry.blake3 {
             return Err(unfit(format!("{name}: its checksum is wrong")));
         }
-        contents.insert(name.as_str(), bytes);
+        if parts == KeptParts::All || name != OPTIMIZER {
+            contents.insert(name.as_str(), bytes);
+        }
     }
     for (name, bytes) in &manifest.tables {
         let file = disk.open(&path.join(name), Access::Read);
@@ -102,7 +121,11 @@ pub(super) fn read_on(disk: &dyn Disk, path: &Path) -> Result<Checkpoint, Error>
     salamander_ps::checkpoint::held_on(disk, &rows).map_err(|error| unfit(error.to_string()))?;
     let experiment = contents.remove(EXPERIMENT).unwrap_or_default();
     let experiment = String::from_utf8(experiment).map_err(|error| unfit(error.to_string()))?;
-    let state = decode(&mut contents).map_err(unfit)?;
+    let state = match parts {
+        KeptParts::All => decode(&mut contents),
+        KeptParts::ToUse => decode_model(&mut contents).map(|(state, _)| state),
+    };
+    let state = state.map_err(unfit)?;
     let asset =
         |(name, bytes): (&str, Vec<u8>)| Some((name.strip_prefix(ASSET)?.to_string(), bytes));
     let assets = AssetFiles::stored(contents.into_iter().filter_map(asset));
@@ -111,13 +134,23 @@ pub(super) fn read_on(disk: &dyn Disk, path: &Path) -> Result<Checkpoint, Error>
 
 /// The state in the files of a checkpoint.
 pub(super) fn decode(contents: &mut HashMap<&str, Vec<u8>>) -> Result<Restored, String> {
-    let mut take = |name: &str| contents.remove(name).ok_or_else(|| format!("it has no {name}"));
-    let state: StateFile =
-        serde_json::from_slice(&take(STATE)?).map_err(|error| format!("{STATE}: {error}"))?;
-    let model = from_safetensors(&take(MODEL)?)?;
-    let slots = from_safetensors(&take(OPTIMIZER)?)?;
-    let optimizers = unflatten(slots, &state.optimizer_steps)?;
-    Ok(Restored { progress: state.progress, model: model.into_iter().collect(), optimizers })
+    let (state, steps) = decode_model(contents)?;
+    let slots = from_safetensors(&take(contents, OPTIMIZER)?)?;
+    Ok(Restored { optimizers: unflatten(slots, &steps)?, ..state })
+}
+
+/// The state without what optimizers kept, and the steps of those.
+fn decode_model(
+    contents: &mut HashMap<&str, Vec<u8>>,
+) -> Result<(Restored, BTreeMap<String, u64>), String> {
+    let StateFile { progress, optimizer_steps } = serde_json::from_slice(&take(contents, STATE)?)
+        .map_err(|error| format!("{STATE}: {error}"))?;
+    let model = from_safetensors(&take(contents, MODEL)?)?.into_iter().collect();
+    Ok((Restored { progress, model, optimizers: OptimizerStates::new() }, optimizer_steps))
+}
+
+fn take(contents: &mut HashMap<&str, Vec<u8>>, name: &str) -> Result<Vec<u8>, String> {
+    contents.remove(name).ok_or_else(|| format!("it has no {name}"))
 }
 
 fn unflatten(

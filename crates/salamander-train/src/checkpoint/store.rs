@@ -7,8 +7,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 
+use super::read::read_to_use;
 use super::uploader::{self, Uploader};
-use super::{Checkpoint, Counted, Keeping, Manifest, Snapshot, read, read_manifest, write};
+use super::{
+    Checkpoint, Counted, EXPERIMENT, Keeping, Manifest, Snapshot, read, read_manifest, write,
+};
 use crate::Error;
 use crate::tables::Finish;
 use crate::threads::{OwnedThread, panic_text};
@@ -136,6 +139,23 @@ impl CheckpointStore {
 
     /// Reads the checkpoint that is meant.
     pub fn find(folder: &Path, which: &Which) -> Result<Checkpoint, Error> {
+        read(&Self::path(folder, which)?)
+    }
+
+    /// Reads the checkpoint that is meant to use its model: what optimizers kept is verified, but not in memory.
+    pub fn find_to_use(folder: &Path, which: &Which) -> Result<Checkpoint, Error> {
+        read_to_use(&Self::path(folder, which)?)
+    }
+
+    /// Reads only the configuration in force of the checkpoint that is meant; also its path.
+    pub fn experiment(folder: &Path, which: &Which) -> Result<(PathBuf, String), Error> {
+        let path = Self::path(folder, which)?;
+        let text = fs::read_to_string(path.join(EXPERIMENT));
+        let text = text.map_err(|error| Error::checkpoint(&path, error))?;
+        Ok((path, text))
+    }
+
+    fn path(folder: &Path, which: &Which) -> Result<PathBuf, Error> {
         let manifests = Self::list(folder)?;
         let found = match which {
             Which::Latest => manifests.last(),
@@ -150,7 +170,7 @@ impl CheckpointStore {
             };
             return Err(Error::checkpoint(folder, reason));
         };
-        read(&folder.join(&manifest.id))
+        Ok(folder.join(&manifest.id))
     }
 
     /// Reads the newest checkpoint that is intact; tells `refused` about newer ones that are not.

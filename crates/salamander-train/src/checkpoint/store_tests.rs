@@ -1,12 +1,15 @@
 //! Damage, leftovers and panics around the checkpoints of a folder.
 
+use std::collections::HashMap;
+
 use salamander_core::experiment::{CheckpointPolicy, CheckpointStorage};
 use salamander_core::layout::COUNTED;
 use salamander_core::progress::StepCount;
 use tempfile::TempDir;
 
-use super::super::{MODEL, remove_leftovers};
+use super::super::{MODEL, OPTIMIZER, OptimizerStates, remove_leftovers};
 use super::*;
+use crate::optimize::ParamState;
 
 fn id(steps: u64) -> String {
     super::super::id(StepCount(steps))
@@ -47,6 +50,28 @@ fn a_damaged_checkpoint_is_written_again() {
     written(&keeping, 5);
     assert_eq!(read(&path).expect("intact again").state.progress.steps.0, 5);
     assert_eq!(entries(&keeping), [id(5)]);
+}
+
+#[test]
+fn a_model_is_used_without_its_optimizer_which_is_verified_all_the_same() {
+    let (_run, keeping) = run();
+    let kept = ParamState { steps: 5, slots: vec![vec![0.5]] };
+    let params = HashMap::from([("w".to_string(), kept)]);
+    let optimizers = OptimizerStates::from([("train".to_string(), params)]);
+    let snapshot = Snapshot { optimizers, ..Snapshot::sample(5) };
+    let path = write(&keeping.folder, &snapshot, None).expect("written");
+    let whole = CheckpointStore::find(&keeping.folder, &Which::Latest).expect("intact");
+    let used = CheckpointStore::find_to_use(&keeping.folder, &Which::Latest).expect("intact");
+    assert_eq!(whole.state.optimizers, snapshot.optimizers);
+    assert_eq!((used.state.model, used.experiment), (whole.state.model, whole.experiment));
+    assert!(used.state.optimizers.is_empty());
+    let (found, text) = CheckpointStore::experiment(&keeping.folder, &Which::Latest).expect("read");
+    assert_eq!((found, text.as_str()), (path.clone(), "entrypoint: x\n"));
+    let file = path.join(OPTIMIZER);
+    let mut bytes = fs::read(&file).expect("there");
+    *bytes.last_mut().expect("not empty") ^= 1;
+    fs::write(&file, bytes).expect("written");
+    assert!(CheckpointStore::find_to_use(&keeping.folder, &Which::Latest).is_err());
 }
 
 #[test]
