@@ -148,7 +148,8 @@ impl RowFiles {
         let mut all = kept.chain([vec![self.initial.clone()]]);
         let files = all.next().unwrap_or_default();
         let servers = placement.map.servers as usize;
-        let start = HistoryStart { servers, version: 0, files, older: all.collect(), from };
+        let start =
+            HistoryStart { servers, files, older: all.collect(), from, ..HistoryStart::default() };
         start.reset(to.server as usize)
     }
 

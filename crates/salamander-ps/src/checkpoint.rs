@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use half::{bf16, f16};
+use salamander_core::progress::StepCount;
 use salamander_files::{Disk, real};
 use serde::{Deserialize, Serialize};
 
@@ -20,7 +21,7 @@ pub use hash::rows_hash;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Description {
     /// Optimizer steps that were applied.
-    pub version: u64,
+    pub version: StepCount,
     /// The tables.
     pub tables: Vec<TableSpec>,
     /// Rows of each table.
@@ -135,7 +136,7 @@ impl Catalog {
 
     /// The header of all files together.
     pub(crate) fn header(&self) -> Header {
-        let empty = Header { version: 0, seed: 0, slices: 1, tables: Vec::new() };
+        let empty = Header { version: StepCount(0), seed: 0, slices: 1, tables: Vec::new() };
         let mut header = self.images.first().map_or(empty, |image| image.header.clone());
         for table in self.images.iter().flat_map(|image| &image.header.tables) {
             if header.tables.iter().all(|known| known.name != table.name) {
@@ -200,7 +201,7 @@ impl Catalog {
 fn check_alike(first: &TableImage<'_>, other: &TableImage<'_>) -> Result<(), Error> {
     let (a, b) = (&first.header, &other.header);
     let fields = [
-        ("version", a.version, b.version),
+        ("version", a.version.0, b.version.0),
         ("seed", a.seed, b.seed),
         ("slices", u64::from(a.slices), u64::from(b.slices)),
     ];

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use salamander_core::asynchronous::{Envelope, Lineage};
 use salamander_core::elastic::Term;
+use salamander_core::progress::StepCount;
 use salamander_net::{Backoff, Cancel, Keys, Patience};
 
 use crate::TableId;
@@ -132,7 +133,7 @@ pub struct Client {
     links: Vec<Link>,
     keys: Vec<TableKey>,
     /// The version that this client has had servers complete: rows of another one are of no use to it.
-    version: Option<u64>,
+    version: Option<StepCount>,
 }
 
 impl Client {

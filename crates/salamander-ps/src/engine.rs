@@ -8,6 +8,7 @@ mod tests;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use salamander_core::asynchronous::StepOrder;
+use salamander_core::progress::StepCount;
 use split::{split, split_rows};
 
 use crate::owners::Owners;
@@ -105,19 +106,19 @@ impl Engine {
         self.pull_of(None, &PullRows { table, ids, read }, out)
     }
 
-    /// Like [`pull`](Engine::pull), of this version alone, where one is given.
+    /// Like [`pull`](Engine::pull), of rows after so many steps alone, where that is said.
     pub fn pull_of(
         &self,
-        version: Option<u64>,
+        after: Option<StepCount>,
         wanted: &PullRows<'_>,
         out: &mut [f32],
     ) -> Result<(), Error> {
         let PullRows { table, ids, read } = *wanted;
         let order = self.order();
         let dim = order.check(table, ids.len(), out.len())?;
-        version.map_or(Ok(()), |version| order.steps.must_be(version))?;
+        after.map_or(Ok(()), |after| order.steps.must_be(after))?;
         // No step may be completed before all threads have been asked for rows of the one that is wanted.
-        let until_sent = version.map(|_| order);
+        let until_sent = after.map(|_| order);
         if self.inner.owners.count() == 1 {
             let job = |shard: &mut Shard| shard.pull(table, ids, read, out);
             return self.inner.owners.run(vec![(0, job)], until_sent)?.into_iter().collect();
@@ -149,12 +150,12 @@ impl Engine {
         self.on_each(order, pieces, |shard, rows| shard.set(&rows, counter)).map(drop)
     }
 
-    /// Keeps the gradient sum of slice `k` of optimizer step `version`, in place of what was staged
+    /// Keeps the gradient sum of slice `k` of the optimizer step after so many, in place of what was staged
     /// for it before. A step that was applied already is acknowledged and ignored.
-    pub fn stage(&self, version: u64, k: u32, rows: &[TableRows<'_>]) -> Result<(), Error> {
+    pub fn stage(&self, after: StepCount, k: u32, rows: &[TableRows<'_>]) -> Result<(), Error> {
         self.must_be(Mode::Staged)?;
         let mut order = self.order();
-        let is_wanted = order.steps.accepts(version)?;
+        let is_wanted = order.steps.accepts(after)?;
         let pieces = self.pieces(&order, rows)?;
         if !is_wanted {
             return Ok(());
@@ -164,9 +165,9 @@ impl Engine {
     }
 
     /// Applies what is staged: sums added in the order of `k` and multiplied by `scale`, each
-    /// table's learning rate multiplied by `factor`. Advancing to the current version does nothing, and with a
+    /// table's learning rate multiplied by `factor`. Advancing to the steps that are done does nothing, and with a
     /// `scale` of 0 what is staged is dropped: the step was skipped.
-    pub fn advance(&self, to: u64, factor: f64, scale: f32) -> Result<(), Error> {
+    pub fn advance(&self, to: StepCount, factor: f64, scale: f32) -> Result<(), Error> {
         self.must_be(Mode::Staged)?;
         let mut order = self.order();
         if !order.steps.advance(to)? {
@@ -200,8 +201,8 @@ impl Engine {
     }
 
     /// Optimizer steps that were applied, or are being applied.
-    pub fn version(&self) -> u64 {
-        self.order().steps.version()
+    pub fn version(&self) -> StepCount {
+        self.order().steps.done()
     }
 
     /// Applies the gradients of a micro-batch on each partition that has not yet had it.
@@ -256,11 +257,11 @@ impl Engine {
         Ok(tables)
     }
 
-    /// Forgets all rows, staged gradients and applied names, and starts at a version.
-    pub fn clear(&self, version: u64) -> Result<(), Error> {
+    /// Forgets all rows, staged gradients and applied names, and starts after so many steps.
+    pub fn clear(&self, steps: StepCount) -> Result<(), Error> {
         let order = self.order();
         let here = order.here.clone();
-        self.start_empty(order, here, version)
+        self.start_empty(order, here, steps)
     }
 
     fn order(&self) -> MutexGuard<'_, EngineState> {

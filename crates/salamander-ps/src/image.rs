@@ -7,6 +7,7 @@
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
+use salamander_core::progress::StepCount;
 use salamander_files::{Access, Disk, DiskFile};
 use serde::{Deserialize, Serialize};
 
@@ -20,7 +21,7 @@ const FOOTER: usize = 8 + 8 + 32 + 8;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Header {
     /// Optimizer steps that were applied.
-    pub(crate) version: u64,
+    pub(crate) version: StepCount,
     /// Where first values are drawn from.
     pub(crate) seed: u64,
     /// Micro-batches of a step.

@@ -5,16 +5,17 @@
 //! Dense parameters are rows too: blocks of a reserved table whose values are set, not drawn.
 //!
 //! ```
+//! use salamander_core::progress::StepCount;
 //! use salamander_ps::{Engine, EngineOptions, Read, TableRows, TableSpec};
 //!
 //! let engine = Engine::new(EngineOptions::default())?;
 //! let user = engine.declare(TableSpec::new("user", 4))?;
 //! let mut rows = [0.0; 8];
 //! engine.pull(user, &[7, 9], Read::Train, &mut rows)?;
-//! // The gradient sum of slice 0 of step 0, applied by whoever knows that the step is complete.
-//! engine.stage(0, 0, &[TableRows { table: user, ids: &[7], values: &[1.0; 4] }])?;
-//! engine.advance(1, 1.0, 1.0)?;
-//! assert_eq!(engine.version(), 1);
+//! // The gradient sum of slice 0 of the first step, applied by whoever knows that the step is complete.
+//! engine.stage(StepCount(0), 0, &[TableRows { table: user, ids: &[7], values: &[1.0; 4] }])?;
+//! engine.advance(StepCount(1), 1.0, 1.0)?;
+//! assert_eq!(engine.version(), StepCount(1));
 //! # Ok::<(), salamander_ps::Error>(())
 //! ```
 //!

@@ -58,6 +58,7 @@ use salamander_core::asynchronous::Lineage;
 use salamander_core::course::LeasePlan;
 use salamander_core::experiment::Experiment;
 use salamander_core::hparams::{self, HparamInfo, Hparams, InvalidHparams};
+use salamander_core::progress::StepCount;
 use salamander_core::yaml::nearest;
 use serde_json::Value;
 
@@ -344,7 +345,7 @@ impl<T: Trial> Model for ModelEntry<T> {
             }
             tables.open(Opened::Staged(Box::new(rows)))?;
             if !files.is_empty() {
-                tables.with_store(|rows| rows.restore(&files, 0, Lineage::default()))?;
+                tables.with_store(|rows| rows.restore(&files, StepCount(0), Lineage::default()))?;
             }
         }
         Ok(Box::new(LoadedModel { model, asked: OnceCell::new(), tables, unknown, files, cx }))

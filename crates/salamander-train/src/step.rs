@@ -46,6 +46,7 @@ use salamander_core::experiment::{Clip, OnNan};
 use salamander_core::ledger::Tally;
 use salamander_core::metrics::{Metric, Metrics};
 use salamander_core::plan::MicroBatch;
+use salamander_core::progress::StepCount;
 use salamander_core::tree::{Share, TreeSum};
 
 use crate::Error;
@@ -190,7 +191,7 @@ pub struct Staging<'a> {
 #[derive(Clone, Copy, Debug)]
 pub enum Destination<'a> {
     /// They are staged for the step after so many, and change nothing until it is committed.
-    Stage(u64),
+    Stage(StepCount),
     /// They are handed back, micro-batch by micro-batch.
     Collect(&'a RefCell<Vec<RowGradient>>),
 }
@@ -301,8 +302,8 @@ pub(crate) fn compute_share<T: Trial>(
         }
         let overflow = scaled && rows_overflow;
         match staging {
-            Some(Staging { tables, to: Destination::Stage(version) }) => {
-                tables.with_store(|store| store.stage(version, loaded.name.k, &rows))?;
+            Some(Staging { tables, to: Destination::Stage(after) }) => {
+                tables.with_store(|store| store.stage(after, loaded.name.k, &rows))?;
             }
             Some(Staging { to: Destination::Collect(all), .. }) => all.borrow_mut().extend(rows),
             None => {}

@@ -7,6 +7,7 @@ use salamander_core::asynchronous::{
     Envelope, Gate, HeldPartitions, Holds, Lineage, Resetting, StepOrder, spread,
 };
 use salamander_core::elastic::{Millis, Peer, WorkerId};
+use salamander_core::progress::StepCount;
 
 use crate::event::Event;
 use crate::simulation::say;
@@ -109,7 +110,7 @@ impl World {
         let server = RowServer {
             seat,
             gate: Gate::new(id.0).without(fence),
-            steps: StepOrder::at(0).without(fence),
+            steps: StepOrder::at(StepCount(0)).without(fence),
             parts: RowParts::new(),
             outgoing: RowParts::new(),
             staged: BTreeMap::new(),
@@ -240,7 +241,7 @@ impl World {
             },
             RowAsk::Stage { step, slices } => {
                 let server = self.server(id);
-                match server.steps.accepts(step) {
+                match server.steps.accepts(StepCount(step)) {
                     Ok(is_wanted) => {
                         if is_wanted {
                             server.steps.stage();
@@ -272,7 +273,7 @@ impl World {
     fn complete(&mut self, id: WorkerId, step: u64) -> Result<(), String> {
         let job = self.job;
         let server = self.server(id);
-        if !server.steps.advance(step).map_err(|apart| apart.to_string())? {
+        if !server.steps.advance(StepCount(step)).map_err(|apart| apart.to_string())? {
             return Ok(());
         }
         let (staged, done) = (std::mem::take(&mut server.staged), step.saturating_sub(1));
@@ -358,7 +359,7 @@ impl World {
         self.stats.rows_restored += 1;
         let server = self.server(id);
         (server.parts, server.staged) = (parts, BTreeMap::new());
-        server.steps = StepOrder::at(step).without(fence);
+        server.steps = StepOrder::at(StepCount(step)).without(fence);
         server.gate.hold(Holds::All(lineage));
         self.reply(asker, RowReply::Done);
     }
@@ -374,7 +375,7 @@ impl World {
         let server = self.server(id);
         match server.gate.stock(from.lineage) {
             HeldPartitions::Whole if !server.parts.is_empty() => {
-                if let Err(apart) = server.steps.must_be(step) {
+                if let Err(apart) = server.steps.must_be(StepCount(step)) {
                     return self.refuse_step(asker, apart.to_string());
                 }
                 server.steps.unstage();
@@ -387,7 +388,7 @@ impl World {
             HeldPartitions::Whole | HeldPartitions::Nothing => {
                 (server.parts, server.outgoing) = (RowParts::new(), RowParts::new());
                 server.staged.clear();
-                server.steps = StepOrder::at(step).without(fence);
+                server.steps = StepOrder::at(StepCount(step)).without(fence);
             }
         }
         server.gate.hold(Holds::Moving { from: from.lineage, to: lineage });
@@ -437,7 +438,7 @@ impl World {
             return;
         }
         let Some(content) = server.outgoing.get(&part).copied() else { return };
-        let step = server.steps.version();
+        let step = server.steps.done().0;
         let delay = self.between(1, 30);
         self.after(delay, Event::Given { server: by, lineage, part, content, step });
     }
@@ -452,7 +453,7 @@ impl World {
         let (step, content) = of;
         let server = self.server(id);
         let is_newest = server.gate.continues(lineage).is_ok();
-        let is_of_step = server.steps.must_be(step).is_ok();
+        let is_of_step = server.steps.must_be(StepCount(step)).is_ok();
         let arriving = server.arriving.as_mut().filter(|arriving| arriving.lineage == lineage);
         if let Some(arriving) = arriving.filter(|_| is_newest && is_of_step)
             && arriving.wanted.remove(&part)

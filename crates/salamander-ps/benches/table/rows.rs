@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use salamander_core::progress::StepCount;
 use salamander_ps::{Engine, EngineOptions, TableId, TableRows, TableSpec};
 
 use crate::cpu_seconds;
@@ -48,8 +49,8 @@ fn fill(engine: &Engine, table: TableId) {
     for (version, start) in (0..ROWS as u32).step_by(BATCH).enumerate() {
         let ids: Vec<u64> = (start..(start + BATCH as u32).min(ROWS as u32)).map(id_of).collect();
         let rows = TableRows { table, ids: &ids, values: &gradients[..ids.len() * DIM] };
-        engine.stage(version as u64, 0, &[rows]).expect("staged");
-        engine.advance(version as u64 + 1, 1.0, 1.0).expect("applied");
+        engine.stage(StepCount(version as u64), 0, &[rows]).expect("staged");
+        engine.advance(StepCount(version as u64 + 1), 1.0, 1.0).expect("applied");
     }
 }
 

@@ -40,6 +40,8 @@ pub fn rows_hash(disk: &dyn Disk, files: &[PathBuf]) -> Result<[u8; 32], Error> 
 
 #[cfg(test)]
 mod tests {
+    use salamander_core::progress::StepCount;
+
     use super::*;
     use crate::{Engine, EngineOptions, Read, TableRows, TableSpec};
 
@@ -54,12 +56,12 @@ mod tests {
         let options = EngineOptions { threads, seed: 3, ..EngineOptions::default() };
         let engine = Engine::new(options).expect("an engine");
         let table = engine.declare(TableSpec::new("user", 2)).expect("a table");
-        for version in 0..2 {
+        for version in [0, 1].map(StepCount) {
             let mut rows = vec![0.0; ids.len() * 2];
             engine.pull(table, ids, Read::Train, &mut rows).expect("rows");
             let values: Vec<f32> = ids.iter().flat_map(|id| [*id as f32, 0.5]).collect();
             engine.stage(version, 0, &[TableRows { table, ids, values: &values }]).expect("staged");
-            engine.advance(version + 1, rate, 1.0).expect("advanced");
+            engine.advance(version.next(), rate, 1.0).expect("advanced");
         }
         let path = folder.join(name);
         engine.snapshot().expect("a copy").write(&path).expect("written");

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use salamander_core::asynchronous::{Envelope, Lineage};
+use salamander_core::progress::StepCount;
 
 use super::{Ack, Client, Error};
 use crate::wire::{HistoryStart, Info, Message, MessageKind, Reset, ResetOutcome};
@@ -34,12 +35,12 @@ impl Client {
     }
 
     /// Starts another history on all servers, each with its share of the partitions: from the files of a
-    /// checkpoint or, without any, from nothing at a version. Lineages count upwards; the same again does nothing.
-    /// From now on the client is part of it.
+    /// checkpoint or, without any, from nothing after so many steps. Lineages count upwards; the same again does
+    /// nothing. From now on the client is part of it.
     pub fn begin(
         &mut self,
         lineage: Lineage,
-        version: u64,
+        version: StepCount,
         files: &[PathBuf],
     ) -> Result<Vec<ResetOutcome>, Error> {
         let servers = self.links.len();

@@ -3,6 +3,8 @@
 
 use std::borrow::Cow;
 
+use salamander_core::progress::StepCount;
+
 use super::link::{Reply, Trouble, wrong};
 use super::routing::Split;
 use super::{Ack, Client, Error, Sent};
@@ -95,7 +97,7 @@ impl Client {
     /// later: they receive while the caller does something else.
     pub fn begin_stage<'a>(
         &mut self,
-        version: u64,
+        version: StepCount,
         k: u32,
         rows: &[TableRows<'a>],
     ) -> Result<Sent<'a>, Error> {

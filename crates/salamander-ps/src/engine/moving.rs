@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::MutexGuard;
 
 use salamander_core::asynchronous::StepOrder;
+use salamander_core::progress::StepCount;
 
 use super::split::thread_of;
 use super::{Engine, EngineState};
@@ -42,20 +43,20 @@ impl Engine {
         let _ = self.on_all(self.order(), |shard| shard.end_copy(copy));
     }
 
-    /// Forgets everything and holds these partitions from now on, empty and at a version.
-    pub fn begin(&self, partitions: &[Range<u16>], version: u64) -> Result<(), Error> {
-        self.start_empty(self.order(), places(partitions)?, version)
+    /// Forgets everything and holds these partitions from now on, empty and after so many steps.
+    pub fn begin(&self, partitions: &[Range<u16>], steps: StepCount) -> Result<(), Error> {
+        self.start_empty(self.order(), places(partitions)?, steps)
     }
 
-    /// Forgets everything and holds what is here, empty and at a version.
+    /// Forgets everything and holds what is here, empty and after so many steps.
     pub(super) fn start_empty(
         &self,
         mut order: MutexGuard<'_, EngineState>,
         here: Vec<bool>,
-        version: u64,
+        steps: StepCount,
     ) -> Result<(), Error> {
-        let shards = empty_shards(&self.inner.options, &here, &order.tables, version);
-        (order.here, order.steps) = (here, StepOrder::at(version));
+        let shards = empty_shards(&self.inner.options, &here, &order.tables, steps.0);
+        (order.here, order.steps) = (here, StepOrder::at(steps));
         order.change();
         self.swap(order, shards)
     }
@@ -100,7 +101,7 @@ impl Engine {
         self.swap(order, shards)
     }
 
-    /// Adds partitions that are not here from files of the same version. On an error some of them may be here.
+    /// Adds partitions that are not here from files of as many steps. On an error some of them may be here.
     pub fn load(&self, files: &[PathBuf], partitions: &[u16]) -> Result<(), Error> {
         let catalog = Catalog::open(files)?;
         let header = catalog.header();
@@ -209,7 +210,7 @@ impl Engine {
 
     fn header(&self, order: &EngineState) -> Header {
         Header {
-            version: order.steps.version(),
+            version: order.steps.done(),
             seed: self.inner.options.seed,
             slices: self.inner.options.slices,
             tables: order.tables.clone(),

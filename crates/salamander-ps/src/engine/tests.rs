@@ -8,6 +8,7 @@ use proptest::prelude::*;
 use salamander_core::asynchronous::OutOfStep;
 use salamander_core::optimizer::Optimizer;
 use salamander_core::plan::MicroBatch;
+use salamander_core::progress::StepCount;
 
 use self::naive::Naive;
 use crate::{
@@ -141,7 +142,9 @@ fn apply(engine: &Engine, mode: Mode, at: usize, step: &EngineRequest, here: &dy
             let load = load(at, *table, ids).only(here);
             engine.stage(engine.version(), *k, &[load.rows()])
         }
-        (Mode::Staged, EngineRequest::Advance) => engine.advance(engine.version() + 1, 0.8, 0.25),
+        (Mode::Staged, EngineRequest::Advance) => {
+            engine.advance(engine.version().next(), 0.8, 0.25)
+        }
         (Mode::Immediate, EngineRequest::Push { number, table, ids }) => {
             let load = load(at, *table, ids).only(here);
             engine.push(push(*number, &[load.rows()]))
@@ -162,7 +165,7 @@ fn apply_naive(naive: &mut Naive, mode: Mode, at: usize, step: &EngineRequest) {
         (Mode::Staged, EngineRequest::Stage { k, table, ids }) => {
             naive.stage(version, *k, &[load(at, *table, ids).rows()])
         }
-        (Mode::Staged, EngineRequest::Advance) => naive.advance(version + 1, 0.8, 0.25),
+        (Mode::Staged, EngineRequest::Advance) => naive.advance(version.next(), 0.8, 0.25),
         (Mode::Immediate, EngineRequest::Push { number, table, ids }) => {
             naive.push(&push(*number, &[load(at, *table, ids).rows()]))
         }
@@ -274,27 +277,33 @@ fn a_table_is_declared_once() {
 fn steps_come_in_order() {
     let engine = engine(options(Mode::Staged, 1));
     let load = load(0, 0, &[1, 2]);
-    let refused = engine.stage(1, 0, &[load.rows()]).expect_err("a step too early");
-    assert!(matches!(refused, Error::OutOfStep(OutOfStep { current: 0, asked: 1 })), "{refused}");
-    engine.stage(0, 0, &[load.rows()]).expect("the current step");
-    assert!(matches!(engine.advance(2, 1.0, 1.0), Err(Error::OutOfStep(_))));
-    engine.advance(1, 1.0, 1.0).expect("the next step");
+    let refused = engine.stage(StepCount(1), 0, &[load.rows()]).expect_err("a step too early");
+    assert!(
+        matches!(
+            refused,
+            Error::OutOfStep(OutOfStep { current: StepCount(0), asked: StepCount(1) })
+        ),
+        "{refused}"
+    );
+    engine.stage(StepCount(0), 0, &[load.rows()]).expect("the current step");
+    assert!(matches!(engine.advance(StepCount(2), 1.0, 1.0), Err(Error::OutOfStep(_))));
+    engine.advance(StepCount(1), 1.0, 1.0).expect("the next step");
     let after = rows(&engine, 0);
-    engine.advance(1, 1.0, 1.0).expect("it was done");
-    engine.stage(0, 0, &[load.rows()]).expect("acknowledged and ignored");
-    engine.advance(2, 1.0, 1.0).expect("an empty step");
+    engine.advance(StepCount(1), 1.0, 1.0).expect("it was done");
+    engine.stage(StepCount(0), 0, &[load.rows()]).expect("acknowledged and ignored");
+    engine.advance(StepCount(2), 1.0, 1.0).expect("an empty step");
     assert_eq!(rows(&engine, 0), after);
-    assert_eq!(engine.version(), 2);
+    assert_eq!(engine.version(), StepCount(2));
 }
 
 #[test]
 fn a_slice_that_comes_again_replaces_itself() {
     let (once, twice) = (engine(options(Mode::Staged, 1)), engine(options(Mode::Staged, 1)));
-    once.stage(0, 1, &[load(1, 0, &[1, 2]).rows()]).expect("staged");
-    twice.stage(0, 1, &[load(0, 0, &[2, 3]).rows()]).expect("staged");
-    twice.stage(0, 1, &[load(1, 0, &[1, 2]).rows()]).expect("staged");
+    once.stage(StepCount(0), 1, &[load(1, 0, &[1, 2]).rows()]).expect("staged");
+    twice.stage(StepCount(0), 1, &[load(0, 0, &[2, 3]).rows()]).expect("staged");
+    twice.stage(StepCount(0), 1, &[load(1, 0, &[1, 2]).rows()]).expect("staged");
     for engine in [&once, &twice] {
-        engine.advance(1, 1.0, 1.0).expect("the next step");
+        engine.advance(StepCount(1), 1.0, 1.0).expect("the next step");
     }
     assert_eq!(rows(&once, 0), rows(&twice, 0));
 }
@@ -311,7 +320,7 @@ fn wrong_requests_are_refused_and_change_nothing() {
     assert!(matches!(engine.push(push(0, &[short])), Err(Error::Request(_))));
     let unknown = TableRows { table: TableId(9), ..here.rows() };
     assert!(matches!(engine.push(push(0, &[unknown])), Err(Error::UnknownTable(9))));
-    assert!(matches!(engine.stage(0, 0, &[here.rows()]), Err(Error::Request(_))));
+    assert!(matches!(engine.stage(StepCount(0), 0, &[here.rows()]), Err(Error::Request(_))));
     let wide = Push { name: MicroBatch { epoch: 0, step: 0, k: SLICES }, ..push(0, &[]) };
     assert!(matches!(engine.push(wide), Err(Error::Request(_))));
     let mut out = vec![0.0; 180];
@@ -337,13 +346,13 @@ fn reads_create_nothing_and_only_training_counts() {
 fn a_cleared_engine_is_a_new_one() {
     let engine = engine(options(Mode::Staged, 2));
     let fresh = rows(&engine, 2);
-    engine.stage(0, 0, &[load(0, 2, &[1, 2, 3]).rows()]).expect("staged");
-    engine.advance(1, 1.0, 1.0).expect("the next step");
+    engine.stage(StepCount(0), 0, &[load(0, 2, &[1, 2, 3]).rows()]).expect("staged");
+    engine.advance(StepCount(1), 1.0, 1.0).expect("the next step");
     assert_ne!(rows(&engine, 2), fresh);
-    engine.stage(1, 0, &[load(0, 2, &[1]).rows()]).expect("staged");
-    engine.clear(7).expect("the threads live");
-    assert_eq!(engine.version(), 7);
-    engine.advance(8, 1.0, 1.0).expect("nothing is staged");
+    engine.stage(StepCount(1), 0, &[load(0, 2, &[1]).rows()]).expect("staged");
+    engine.clear(StepCount(7)).expect("the threads live");
+    assert_eq!(engine.version(), StepCount(7));
+    engine.advance(StepCount(8), 1.0, 1.0).expect("nothing is staged");
     assert_eq!(rows(&engine, 2), fresh);
 }
 
@@ -382,11 +391,15 @@ fn a_step_multiplied_by_nothing_moves_no_row() {
     let before = read();
     // Gradients that overflowed: times zero they would not be zero.
     let values = vec![f32::INFINITY; before.len()];
-    engine.stage(0, 0, &[TableRows { table, ids: &ids, values: &values }]).expect("staged");
-    engine.advance(1, 1.0, 0.0).expect("dropped");
-    assert_eq!((read(), engine.version()), (before.clone(), 1));
+    engine
+        .stage(StepCount(0), 0, &[TableRows { table, ids: &ids, values: &values }])
+        .expect("staged");
+    engine.advance(StepCount(1), 1.0, 0.0).expect("dropped");
+    assert_eq!((read(), engine.version()), (before.clone(), StepCount(1)));
     let values = vec![1.0; before.len()];
-    engine.stage(1, 0, &[TableRows { table, ids: &ids, values: &values }]).expect("staged");
-    engine.advance(2, 1.0, 1.0).expect("applied");
+    engine
+        .stage(StepCount(1), 0, &[TableRows { table, ids: &ids, values: &values }])
+        .expect("staged");
+    engine.advance(StepCount(2), 1.0, 1.0).expect("applied");
     assert!(read().iter().zip(&before).all(|(new, old)| new.is_finite() && new != old));
 }

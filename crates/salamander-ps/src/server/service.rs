@@ -3,6 +3,7 @@
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use salamander_core::asynchronous::{Envelope, Lineage};
+use salamander_core::progress::StepCount;
 use salamander_net::Keys;
 
 use super::ServerOptions;
@@ -208,8 +209,8 @@ impl RowService {
 /// Rows that are wanted.
 pub(super) struct Lookups<'a> {
     read: Read,
-    /// The version that all of them are of, where there are steps.
-    version: Option<u64>,
+    /// The steps that all of them are after, where there are steps.
+    version: Option<StepCount>,
     items: Vec<Item<'a>>,
 }
 
@@ -330,7 +331,7 @@ fn widen<'a>(
 pub(super) fn refuse(error: Error) -> Failure {
     let (code, detail) = match &error {
         Error::NotHere(partition) => (Code::NotHere, u64::from(*partition)),
-        Error::OutOfStep(apart) => (Code::OutOfStep, apart.current),
+        Error::OutOfStep(apart) => (Code::OutOfStep, apart.current.0),
         Error::UnknownTable(_) => (Code::Undeclared, 0),
         Error::Replaced => (Code::NotHere, 0),
         Error::Spec { .. } | Error::Conflict { .. } | Error::Request(_) => (Code::Wrong, 0),
@@ -367,7 +368,7 @@ mod tests {
         let (mut chunks, mut values) = (lookups.chunks(20), Vec::new());
         let first = chunks.gather(&service, &header, &mut values).expect("gathered");
         assert_eq!((first.values, first.is_last), (20, false));
-        engine.advance(1, 1.0, 1.0).expect("advanced");
+        engine.advance(StepCount(1), 1.0, 1.0).expect("advanced");
         let failure = chunks.gather(&service, &header, &mut values).err().expect("another step");
         assert_eq!((failure.code, failure.detail), (Code::OutOfStep, 1));
     }

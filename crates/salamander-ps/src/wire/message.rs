@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use std::path::Path;
 
 use salamander_core::asynchronous::Envelope;
+use salamander_core::progress::StepCount;
 
 use super::cursor::WireWriter;
 use super::request::{Advance, Moment};
@@ -57,11 +58,11 @@ impl<'a> Message<'a> {
         Self::with_head(MessageKind::Declare, |head| head.text(&text))
     }
 
-    /// Values of rows, of this version where one is given.
+    /// Values of rows, after so many steps where that is said.
     pub fn pull(
         read: Read,
         advance: Option<Advance>,
-        version: Option<u64>,
+        version: Option<StepCount>,
         lookups: Vec<(TableKey, Cow<'a, [u64]>)>,
         bf16: bool,
     ) -> Self {
@@ -74,7 +75,7 @@ impl<'a> Message<'a> {
             if let Some(advance) = &advance {
                 advance.write(head);
             }
-            head.optional(version);
+            head.optional(version.map(|version| version.0));
             head.u64(lookups.len() as u64);
             for (table, ids) in &lookups {
                 head.u64(table.0).u64(ids.len() as u64);
@@ -86,9 +87,9 @@ impl<'a> Message<'a> {
         message
     }
 
-    /// The gradient sum of a slice of a step.
-    pub fn stage(version: u64, k: u32, rows: Vec<RowBlock<'a>>, bf16: bool) -> Self {
-        Self::with_rows(MessageKind::Stage, rows, bf16, |head| head.u64(version).u64(k.into()))
+    /// The gradient sum of a slice of the step after so many.
+    pub fn stage(version: StepCount, k: u32, rows: Vec<RowBlock<'a>>, bf16: bool) -> Self {
+        Self::with_rows(MessageKind::Stage, rows, bf16, |head| head.u64(version.0).u64(k.into()))
     }
 
     /// A step is complete.
@@ -219,7 +220,7 @@ impl<'a> Message<'a> {
 
 impl Advance {
     fn write<'w>(&self, head: &'w mut WireWriter) -> &'w mut WireWriter {
-        head.u64(self.to).f64(self.factor).f32(self.scale)
+        head.u64(self.to.0).f64(self.factor).f32(self.scale)
     }
 }
 

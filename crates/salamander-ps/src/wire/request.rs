@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use salamander_core::asynchronous::Envelope;
 use salamander_core::elastic::Term;
 use salamander_core::plan::MicroBatch;
+use salamander_core::progress::StepCount;
 
 use super::TableKey;
 use super::cursor::Cursor;
@@ -22,8 +23,8 @@ pub enum Request<'a> {
     Pull {
         /// What to complete first.
         advance: Option<Advance>,
-        /// The version that they must be of.
-        version: Option<u64>,
+        /// The steps that they must be after.
+        version: Option<StepCount>,
         /// Why rows are read.
         read: Read,
         /// The rows.
@@ -31,8 +32,8 @@ pub enum Request<'a> {
     },
     /// The gradient sum of a slice.
     Stage {
-        /// The step.
-        version: u64,
+        /// The step after so many.
+        version: StepCount,
         /// The slice.
         k: u32,
         /// Gradients.
@@ -107,8 +108,8 @@ pub enum Request<'a> {
 /// The completion of a step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Advance {
-    /// The version after it.
-    pub to: u64,
+    /// Steps done with it.
+    pub to: StepCount,
     /// The schedule's factor on each table's learning rate.
     pub factor: f64,
     /// What gradients are multiplied by: one over the records, for sums.
@@ -178,7 +179,7 @@ impl<'a> Request<'a> {
             MessageKind::Declare => Self::Declare(json(cursor.text()?)?),
             MessageKind::Pull => read_pull(cursor)?,
             MessageKind::Stage => {
-                let (version, k) = (cursor.u64()?, cursor.u32()?);
+                let (version, k) = (StepCount(cursor.u64()?), cursor.u32()?);
                 Self::Stage { version, k, rows: rows(cursor, header.bf16)? }
             }
             MessageKind::Advance => Self::Advance(Advance::read(cursor)?),
@@ -209,7 +210,7 @@ impl<'a> Request<'a> {
 
 impl Advance {
     fn read(cursor: &mut Cursor<'_>) -> Result<Self, Error> {
-        Ok(Self { to: cursor.u64()?, factor: cursor.f64()?, scale: cursor.f32()? })
+        Ok(Self { to: StepCount(cursor.u64()?), factor: cursor.f64()?, scale: cursor.f32()? })
     }
 }
 
@@ -228,7 +229,7 @@ fn read_pull<'a>(cursor: &mut Cursor<'a>) -> Result<Request<'a>, Error> {
         1 => Some(Advance::read(cursor)?),
         _ => return Err(Error::Range),
     };
-    let version = cursor.optional()?;
+    let version = cursor.optional()?.map(StepCount);
     let tables = cursor.count(16)?;
     let mut counts = Vec::with_capacity(tables);
     for _ in 0..tables {

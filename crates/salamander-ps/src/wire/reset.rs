@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::path::PathBuf;
 
 use salamander_core::asynchronous::Lineage;
+use salamander_core::progress::StepCount;
 use serde::{Deserialize, Serialize};
 
 use crate::placement::partitions_of;
@@ -13,8 +14,8 @@ use crate::placement::partitions_of;
 pub struct Reset {
     /// The partitions that it holds from now on.
     pub partitions: Vec<Range<u16>>,
-    /// The version at the start, when there are no files.
-    pub version: u64,
+    /// Steps that are done at the start, when there are no files.
+    pub version: StepCount,
     /// A checkpoint: for all partitions, or for those that none of the servers before has.
     #[serde(default)]
     pub files: Vec<PathBuf>,
@@ -58,8 +59,8 @@ pub struct Owner {
 pub struct HistoryStart {
     /// How many servers the history has.
     pub servers: usize,
-    /// The version at the start, when there are no files.
-    pub version: u64,
+    /// Steps that are done at the start, when there are no files.
+    pub version: StepCount,
     /// The files of a checkpoint.
     pub files: Vec<PathBuf>,
     /// What to begin with instead if those cannot be read, one after the other.

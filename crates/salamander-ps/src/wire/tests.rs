@@ -7,6 +7,7 @@ use proptest::prelude::*;
 use salamander_core::asynchronous::{Envelope, Lineage};
 use salamander_core::elastic::Term;
 use salamander_core::plan::MicroBatch;
+use salamander_core::progress::StepCount;
 
 use super::cursor::WireWriter;
 use super::reply::{changed_head, decode_changed, decode_json, encode_json};
@@ -70,14 +71,15 @@ fn tables() -> impl Strategy<Value = Vec<(u64, usize, Vec<u64>)>> {
 
 proptest! {
     #[test]
-    fn rows_arrive_as_they_were(tables in tables(), version: u64, k: u32, factor in -1e9..1e9) {
+    fn rows_arrive_as_they_were(tables in tables(), step: u64, k: u32, factor in -1e9..1e9) {
         let blocks = blocks(&tables, &[1.5, -2.0, 0.25]);
         let rows = received(&blocks);
+        let version = StepCount(step);
         check(
             &Message::stage(version, k, blocks.clone(), false),
             &Request::Stage { version, k, rows: rows.clone() },
         );
-        let name = MicroBatch { epoch: version, step: 5, k };
+        let name = MicroBatch { epoch: step, step: 5, k };
         let tally = LedgerPage { applied: 1, skipped: u64::MAX, digest: 3 };
         let seen = (k % 2 == 0).then_some(u64::from(k));
         let push = Push { name, tally, factor, scale: 0.5, seen, rows: &[] };
@@ -90,7 +92,7 @@ proptest! {
     #[test]
     fn rounded_rows_have_half_the_bytes(tables in tables()) {
         let blocks = blocks(&tables, &[1.5, -2.0, 0.25]);
-        let (header, words) = body(&Message::stage(1, 2, blocks.clone(), true));
+        let (header, words) = body(&Message::stage(StepCount(1), 2, blocks.clone(), true));
         prop_assert!(header.bf16);
         let request = Request::decode(&header, bytemuck::cast_slice(&words)).expect("a request");
         let Request::Stage { rows, .. } = request else { panic!("another request") };
@@ -106,14 +108,14 @@ proptest! {
 
     #[test]
     fn lookups_arrive_as_they_were(tables in tables(), to: u64, first: bool) {
-        let advance = first.then_some(Advance { to, factor: 0.5, scale: 2.0 });
+        let advance = first.then_some(Advance { to: StepCount(to), factor: 0.5, scale: 2.0 });
         let asked = tables.iter().map(|(key, _, ids)| (TableKey(*key), Cow::from(&ids[..])));
         let lookups = tables.iter().map(|(key, _, ids)| Lookup { table: TableKey(*key), ids });
         check(
-            &Message::pull(Read::Evaluate, advance, Some(3), asked.collect(), true),
+            &Message::pull(Read::Evaluate, advance, Some(StepCount(3)), asked.collect(), true),
             &Request::Pull {
                 advance,
-                version: Some(3),
+                version: Some(StepCount(3)),
                 read: Read::Evaluate,
                 lookups: lookups.collect(),
             },
@@ -157,7 +159,7 @@ fn small_requests_arrive_as_they_were() {
     let table = TableKey::of("user");
     let spec = TableSpec::new("user", 16);
     check(&Message::declare(&spec), &Request::Declare(Box::new(spec)));
-    let advance = Advance { to: 9, factor: 0.1, scale: 0.5 };
+    let advance = Advance { to: StepCount(9), factor: 0.1, scale: 0.5 };
     check(&Message::advance(&advance), &Request::Advance(advance));
     let seen = Moment { counter: 4, incarnation: 5 };
     check(&Message::changed(table, seen), &Request::Changed { table, seen });
@@ -167,7 +169,7 @@ fn small_requests_arrive_as_they_were() {
     let owner = Owner { endpoint: "there".to_string(), partitions: vec![3..9, 12..13] };
     let reset = Reset {
         partitions: vec![0..3, 9..10],
-        version: 2,
+        version: StepCount(2),
         files: files.to_vec(),
         older: vec![vec![files[0].clone()], Vec::new()],
         from: Some(Before { lineage: Lineage(7), owners: vec![owner] }),

@@ -1,6 +1,7 @@
 //! Pushes whose acknowledgements are collected later.
 
 use salamander_core::plan::MicroBatch;
+use salamander_core::progress::StepCount;
 use salamander_ps::client::{Client, ClientOptions, Error};
 use salamander_ps::wire::Code;
 use salamander_ps::{
@@ -109,7 +110,7 @@ fn one_that_is_refused_or_forgotten_disturbs_no_other() {
     let refused = pair.client.begin_push(&push(0, &rows), None).expect("sent");
     // Nobody asks what became of it.
     drop(pair.client.begin_push(&push(1, &rows), None).expect("sent"));
-    let staged = pair.client.begin_stage(0, 0, &rows).expect("sent");
+    let staged = pair.client.begin_stage(StepCount(0), 0, &rows).expect("sent");
     pair.assert_same();
     match pair.client.finish(refused) {
         Err(Error::Refused { failure, .. }) => assert_eq!(failure.code, Code::Wrong),

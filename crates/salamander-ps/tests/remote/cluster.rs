@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use salamander_core::progress::StepCount;
 use salamander_net::tls::Files;
 use salamander_net::{Cancel, Endpoint, Keys, Listener, Tls, Token};
 use salamander_ps::client::{Ack, Client, ClientOptions, Error};
@@ -129,7 +130,12 @@ impl Cluster {
 /// Requests whose acknowledgements are waited for.
 pub(crate) trait Waiting {
     fn push(&mut self, push: &Push<'_>) -> Result<Vec<Ack>, Error>;
-    fn stage(&mut self, version: u64, k: u32, rows: &[TableRows<'_>]) -> Result<Vec<Ack>, Error>;
+    fn stage(
+        &mut self,
+        version: StepCount,
+        k: u32,
+        rows: &[TableRows<'_>],
+    ) -> Result<Vec<Ack>, Error>;
 }
 
 impl Waiting for Client {
@@ -138,7 +144,12 @@ impl Waiting for Client {
         self.finish(sent)
     }
 
-    fn stage(&mut self, version: u64, k: u32, rows: &[TableRows<'_>]) -> Result<Vec<Ack>, Error> {
+    fn stage(
+        &mut self,
+        version: StepCount,
+        k: u32,
+        rows: &[TableRows<'_>],
+    ) -> Result<Vec<Ack>, Error> {
         let sent = self.begin_stage(version, k, rows)?;
         self.finish(sent)
     }

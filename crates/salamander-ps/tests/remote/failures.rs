@@ -5,6 +5,7 @@ use std::time::Duration;
 use salamander_core::asynchronous::Lineage;
 use salamander_core::elastic::Term;
 use salamander_core::plan::MicroBatch;
+use salamander_core::progress::StepCount;
 use salamander_net::{Cancel, Token};
 use salamander_ps::client::{Client, ClientOptions, Error, Seen};
 use salamander_ps::wire::Code;
@@ -119,7 +120,7 @@ fn worker_of_another_lineage_disturbs_nobody() {
     let values = [1.0; 8];
     let rows = [TableRows { table, ids: &[1, 2], values: &values }];
     late.push(&push(0, &rows)).expect("pushed");
-    cluster.client(ClientOptions::default()).begin(Lineage(1), 0, &[]).expect("begun");
+    cluster.client(ClientOptions::default()).begin(Lineage(1), StepCount(0), &[]).expect("begun");
     refused(late.push(&push(1, &rows)), Code::Lineage, 1);
     refused(late.pull(&[(table, &[1])]), Code::Lineage, 1);
     for server in 0..2 {
@@ -138,19 +139,19 @@ fn orders_of_a_replaced_master_and_for_another_process_are_refused() {
         cluster.client(ClientOptions { lineage, term, ..ClientOptions::default() })
     };
     let (mut old, mut new) = (master(&cluster, 1), master(&cluster, 2));
-    old.begin(lineage, 0, &[]).expect("begun");
+    old.begin(lineage, StepCount(0), &[]).expect("begun");
     // A master that takes over goes on in the same lineage.
     new.prune(1).expect("pruned");
     refused(old.prune(2), Code::Term, 2);
     refused(old.release(), Code::Term, 2);
     refused(old.copy(&["never".into()]), Code::Term, 2);
-    refused(old.begin(Lineage(2), 0, &[]), Code::Term, 2);
+    refused(old.begin(Lineage(2), StepCount(0), &[]), Code::Term, 2);
     assert_eq!(cluster.engine(0).applied().expect("names")[0].applied.pruned(), 1);
     // Whoever takes the place of a server is not the one that the master knew.
     cluster.restart(0);
-    refused(new.begin(Lineage(2), 0, &[]), Code::Process, cluster.incarnation(0));
+    refused(new.begin(Lineage(2), StepCount(0), &[]), Code::Process, cluster.incarnation(0));
     let mut again = master(&cluster, 2);
-    again.begin(Lineage(2), 0, &[]).expect("begun");
+    again.begin(Lineage(2), StepCount(0), &[]).expect("begun");
 }
 
 #[track_caller]

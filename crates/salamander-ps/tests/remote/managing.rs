@@ -4,13 +4,14 @@ use std::path::PathBuf;
 
 use salamander_core::asynchronous::Lineage;
 use salamander_core::plan::MicroBatch;
+use salamander_core::progress::StepCount;
 use salamander_ps::client::{Client, ClientOptions, Error};
 use salamander_ps::wire::{Advance, Before, Code, HistoryStart, Reset, ResetOutcome};
 use salamander_ps::{LedgerPage, Mode, Push, TableRows, TableSpec, partitions_of};
 
 use crate::cluster::{Cluster, LONG, Waiting};
 
-fn step(version: u64) -> Advance {
+fn step(version: StepCount) -> Advance {
     Advance { to: version, factor: 1.0, scale: 1.0 }
 }
 
@@ -24,14 +25,14 @@ fn history_goes_on_from_files_on_a_server_that_was_started_again() {
     let ids: Vec<u64> = (0..200).collect();
     let values = vec![0.5; 800];
     let rows = [TableRows { table, ids: &ids, values: &values }];
-    master.begin(Lineage(1), 0, &[]).expect("reset");
-    master.stage(0, 0, &rows).expect("staged");
-    master.advance(&step(1)).expect("advanced");
+    master.begin(Lineage(1), StepCount(0), &[]).expect("reset");
+    master.stage(StepCount(0), 0, &rows).expect("staged");
+    master.advance(&step(StepCount(1))).expect("advanced");
     let written = master.save(&files).expect("saved");
     assert_eq!(written.iter().map(|written| written.rows).sum::<u64>(), 200);
     let saved = master.pull(&[(table, &ids)]).expect("pulled");
-    master.stage(1, 0, &rows).expect("staged");
-    master.advance(&step(2)).expect("advanced");
+    master.stage(StepCount(1), 0, &rows).expect("staged");
+    master.advance(&step(StepCount(2))).expect("advanced");
     assert_ne!(master.pull(&[(table, &ids)]).expect("pulled"), saved);
 
     cluster.restart(1);
@@ -43,16 +44,16 @@ fn history_goes_on_from_files_on_a_server_that_was_started_again() {
     let mut master = cluster.client(ClientOptions::default());
     let table = master.declare(TableSpec::new("item", 4)).expect("declared");
     let rows = [TableRows { table, ids: &ids, values: &values }];
-    master.begin(Lineage(2), 0, &files).expect("reset");
+    master.begin(Lineage(2), StepCount(0), &files).expect("reset");
     assert_eq!(master.pull(&[(table, &ids)]).expect("pulled"), saved);
-    assert_eq!([0, 1].map(|server| cluster.engine(server).version()), [1, 1]);
+    assert_eq!([0, 1].map(|server| cluster.engine(server).version()), [StepCount(1); 2]);
     // The same reset, sent again because its answer got lost, undoes nothing.
-    master.stage(1, 0, &rows).expect("staged");
-    master.advance(&step(2)).expect("advanced");
+    master.stage(StepCount(1), 0, &rows).expect("staged");
+    master.advance(&step(StepCount(2))).expect("advanced");
     let later = master.pull(&[(table, &ids)]).expect("pulled");
-    master.begin(Lineage(2), 0, &files).expect("reset");
+    master.begin(Lineage(2), StepCount(0), &files).expect("reset");
     assert_eq!(master.pull(&[(table, &ids)]).expect("pulled"), later);
-    let outcome = master.begin(Lineage(1), 0, &[]);
+    let outcome = master.begin(Lineage(1), StepCount(0), &[]);
     assert!(matches!(outcome, Err(Error::Refused { server: 0, .. })), "{outcome:?}");
 }
 
@@ -98,7 +99,7 @@ fn failed_restore_closes_the_server_until_one_works() {
     let cluster = Cluster::new(1, Mode::Staged);
     let mut master = cluster.client(ClientOptions::default());
     let table = master.declare(TableSpec::new("item", 4)).expect("declared");
-    match master.begin(Lineage(1), 0, std::slice::from_ref(&missing)) {
+    match master.begin(Lineage(1), StepCount(0), std::slice::from_ref(&missing)) {
         Err(Error::Refused { failure, .. }) => {
             assert_eq!(failure.code, Code::Broken);
             assert!(failure.text.contains("missing"), "{failure}");
@@ -107,7 +108,7 @@ fn failed_restore_closes_the_server_until_one_works() {
     }
     let outcome = master.pull(&[(table, &[1])]);
     assert!(matches!(outcome, Err(Error::Refused { .. })), "{outcome:?}");
-    master.begin(Lineage(1), 0, &[]).expect("reset");
+    master.begin(Lineage(1), StepCount(0), &[]).expect("reset");
     master.pull(&[(table, &[1])]).expect("pulled");
 }
 
@@ -126,7 +127,7 @@ impl Moves {
     }
 
     /// What each server is told when their number changes.
-    fn resets(&self, from: usize, to: usize, version: u64, files: &[PathBuf]) -> Vec<Reset> {
+    fn resets(&self, from: usize, to: usize, version: StepCount, files: &[PathBuf]) -> Vec<Reset> {
         let known = self.cluster.endpoints.iter().cloned().enumerate();
         let before = Before::new(Lineage(self.lineage), from, known);
         let files = files.to_vec();
@@ -144,7 +145,7 @@ impl Moves {
         &mut self,
         from: usize,
         to: usize,
-        version: u64,
+        version: StepCount,
         files: &[PathBuf],
     ) -> Vec<ResetOutcome> {
         let resets = self.resets(from, to, version, files);
@@ -162,10 +163,10 @@ impl Moves {
 fn partitions_move_from_two_servers_to_three_to_one() {
     let mut moves = Moves { cluster: Cluster::new(3, Mode::Staged), lineage: 0 };
     let ids: Vec<u64> = (0..3000).collect();
-    let (mut version, mut before, mut expected) = (0, 2, Vec::new());
+    let (mut version, mut before, mut expected) = (StepCount(0), 2, Vec::new());
     let mut master = moves.client(2);
     moves.lineage = 1;
-    master.begin(Lineage(1), 0, &[]).expect("begun");
+    master.begin(Lineage(1), StepCount(0), &[]).expect("begun");
     for servers in [3, 1, 2] {
         let mut client = moves.client(before);
         let table = client.declare(TableSpec::new("item", 4)).expect("declared");
@@ -173,7 +174,7 @@ fn partitions_move_from_two_servers_to_three_to_one() {
         client
             .stage(version, 0, &[TableRows { table, ids: &ids, values: &values }])
             .expect("staged");
-        version += 1;
+        version = version.next();
         client.advance(&step(version)).expect("advanced");
         // Nothing comes of what was staged for a step that nobody committed.
         client
@@ -206,7 +207,7 @@ fn what_a_lost_server_had_comes_from_files() {
     let mut moves = Moves { cluster: Cluster::new(3, Mode::Immediate), lineage: 0 };
     let ids: Vec<u64> = (0..500).collect();
     let mut client = moves.client(2);
-    client.begin(Lineage(1), 0, &[]).expect("begun");
+    client.begin(Lineage(1), StepCount(0), &[]).expect("begun");
     moves.lineage = 1;
     let table = client.declare(TableSpec::new("item", 1)).expect("declared");
     let push = |client: &mut Client, table, step| {
@@ -243,7 +244,7 @@ fn what_a_lost_server_had_comes_from_files() {
 fn without_files_a_move_from_a_lost_server_fails_and_the_next_history_begins() {
     let mut moves = Moves { cluster: Cluster::new(2, Mode::Staged), lineage: 0 };
     let mut client = moves.client(1);
-    client.begin(Lineage(1), 0, &[]).expect("begun");
+    client.begin(Lineage(1), StepCount(0), &[]).expect("begun");
     moves.lineage = 1;
     let resets = moves.resets(1, 2, 0, &[]);
     moves.cluster.kill(0);
@@ -254,7 +255,7 @@ fn without_files_a_move_from_a_lost_server_fails_and_the_next_history_begins() {
     moves.lineage = 2;
     let outcome = moves.client(2).applied();
     assert!(matches!(outcome, Err(Error::Refused { .. })), "{outcome:?}");
-    both.begin(Lineage(3), 0, &[]).expect("begun");
+    both.begin(Lineage(3), StepCount(0), &[]).expect("begun");
     let table = both.declare(TableSpec::new("item", 4)).expect("declared");
     both.pull(&[(table, &[1, 2, 3])]).expect("pulled");
 }

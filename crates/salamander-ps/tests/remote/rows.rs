@@ -1,6 +1,7 @@
 //! Rows go to where they live and come back as a single engine would give them.
 
 use salamander_core::plan::MicroBatch;
+use salamander_core::progress::StepCount;
 use salamander_ps::client::{ClientOptions, Seen, WantedRows};
 use salamander_ps::wire::{Advance, Code};
 use salamander_ps::{
@@ -62,10 +63,11 @@ fn staged_steps_are_those_of_one_engine() {
     let table = client.declare(spec).expect("declared");
     let mut pulled = vec![0.0; ids.len() * dim];
     let mut expected = pulled.clone();
-    for version in 0..4 {
+    for step in 0..4 {
+        let version = StepCount(step);
         for k in [1, 0, 1] {
             let part = &ids[..200 + 100 * k as usize];
-            let values = gradients(part, dim, version);
+            let values = gradients(part, dim, step);
             engine
                 .stage(version, k, &[TableRows { table: there, ids: part, values: &values }])
                 .expect("staged");
@@ -75,9 +77,9 @@ fn staged_steps_are_those_of_one_engine() {
             assert_eq!(acks.len(), 2);
             assert_eq!(acks[1].incarnation, cluster.incarnation(1));
         }
-        engine.advance(version + 1, 0.5, 0.25).expect("advanced");
-        let advance = Advance { to: version + 1, factor: 0.5, scale: 0.25 };
-        if version % 2 == 0 {
+        engine.advance(version.next(), 0.5, 0.25).expect("advanced");
+        let advance = Advance { to: version.next(), factor: 0.5, scale: 0.25 };
+        if step % 2 == 0 {
             client.advance(&advance).expect("advanced");
         }
         // Advancing ahead of a pull, for the first or second time.
@@ -86,8 +88,8 @@ fn staged_steps_are_those_of_one_engine() {
         engine.pull(there, &ids, Read::Train, &mut expected).expect("pulled");
         assert_eq!(pulled, expected);
     }
-    assert_eq!([0, 1].map(|server| cluster.engine(server).version()), [4, 4]);
-    let outcome = client.advance(&Advance { to: 9, factor: 1.0, scale: 1.0 });
+    assert_eq!([0, 1].map(|server| cluster.engine(server).version()), [StepCount(4); 2]);
+    let outcome = client.advance(&Advance { to: StepCount(9), factor: 1.0, scale: 1.0 });
     match outcome {
         Err(client::Error::Refused { server: 0, failure }) => {
             assert_eq!((failure.code, failure.detail), (Code::OutOfStep, 4));
@@ -105,7 +107,7 @@ fn rows_of_another_step_are_refused() {
         [cluster.client(ClientOptions::default()), cluster.client(ClientOptions::default())];
     let spec = TableSpec::new("item", 4);
     let table = clients.each_mut().map(|client| client.declare(spec.clone()).expect("declared"))[0];
-    let step = |to| Advance { to, factor: 1.0, scale: 1.0 };
+    let step = |to| Advance { to: StepCount(to), factor: 1.0, scale: 1.0 };
     let [slow, quick] = &mut clients;
     slow.advance(&step(1)).expect("advanced");
     slow.pull(&[(table, &[1, 2, 3])]).expect("it is of step 1");
@@ -180,14 +182,16 @@ fn rounded_values_are_close_and_their_sums_exact_where_they_have_few_digits() {
     assert!(full[0].iter().zip(&half[0]).all(is_close));
     // Gradients of few digits arrive as they are.
     let values: Vec<f32> = gradients(&ids, 33, 2).iter().map(|v| (v * 8.0).round()).collect();
-    rounded.stage(0, 0, &[TableRows { table, ids: &ids, values: &values }]).expect("staged");
+    rounded
+        .stage(StepCount(0), 0, &[TableRows { table, ids: &ids, values: &values }])
+        .expect("staged");
     let engine = alone(Mode::Staged);
     let reference = engine.declare(TableSpec::new("item", 33)).expect("declared");
     engine
-        .stage(0, 0, &[TableRows { table: reference, ids: &ids, values: &values }])
+        .stage(StepCount(0), 0, &[TableRows { table: reference, ids: &ids, values: &values }])
         .expect("staged");
-    engine.advance(1, 1.0, 1.0).expect("advanced");
-    exact.advance(&Advance { to: 1, factor: 1.0, scale: 1.0 }).expect("advanced");
+    engine.advance(StepCount(1), 1.0, 1.0).expect("advanced");
+    exact.advance(&Advance { to: StepCount(1), factor: 1.0, scale: 1.0 }).expect("advanced");
     let mut expected = vec![0.0; values.len()];
     engine.pull(reference, &ids, Read::Train, &mut expected).expect("pulled");
     assert_eq!(exact.pull(&[(there, &ids)]).expect("pulled")[0], expected);
@@ -279,7 +283,7 @@ fn mistakes_are_named() {
     let unknown = client.pull(&[(salamander_ps::TableId(9), &[1])]).expect_err("no such table");
     assert!(unknown.to_string().contains('9'), "{unknown}");
     let rows = TableRows { table, ids: &[1, 2], values: &[0.0; 7] };
-    let uneven = client.stage(0, 0, &[rows]).expect_err("uneven");
+    let uneven = client.stage(StepCount(0), 0, &[rows]).expect_err("uneven");
     assert!(uneven.to_string().contains("item"), "{uneven}");
     let push =
         Push { name: name(0, 0), tally: TALLY, factor: 1.0, scale: 1.0, seen: None, rows: &[] };

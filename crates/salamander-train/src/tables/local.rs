@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use salamander_core::asynchronous::Lineage;
+use salamander_core::progress::StepCount;
 use salamander_ps::{Engine, EngineOptions, Read, TableRows, TableSpec};
 
 use super::exported::import;
@@ -55,11 +56,11 @@ impl RowSource for LocalRows {
 }
 
 impl StagedRows for LocalRows {
-    fn stage(&mut self, version: u64, k: u32, rows: &[RowGradient]) -> Result<(), Error> {
-        Ok(self.engine.stage(version, k, &Declared::rows(&self.tables, rows))?)
+    fn stage(&mut self, after: StepCount, k: u32, rows: &[RowGradient]) -> Result<(), Error> {
+        Ok(self.engine.stage(after, k, &Declared::rows(&self.tables, rows))?)
     }
 
-    fn advance(&mut self, to: u64, factor: f64, divisor: f32) -> Result<(), Error> {
+    fn advance(&mut self, to: StepCount, factor: f64, divisor: f32) -> Result<(), Error> {
         Ok(self.engine.advance(to, factor, divisor)?)
     }
 
@@ -72,9 +73,14 @@ impl StagedRows for LocalRows {
         }))
     }
 
-    fn restore(&mut self, files: &[PathBuf], version: u64, _lineage: Lineage) -> Result<(), Error> {
+    fn restore(
+        &mut self,
+        files: &[PathBuf],
+        after: StepCount,
+        _lineage: Lineage,
+    ) -> Result<(), Error> {
         if files.is_empty() {
-            return Ok(self.engine.clear(version)?);
+            return Ok(self.engine.clear(after)?);
         }
         Ok(self.engine.restore(files)?)
     }

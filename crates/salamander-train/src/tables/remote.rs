@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use salamander_core::asynchronous::Lineage;
+use salamander_core::progress::StepCount;
 use salamander_net::{Cancel, Keys};
 use salamander_ps::client::{self, Client, Sent, WantedRows};
 use salamander_ps::wire::{Advance, Before, Code, HistoryStart, Reset};
@@ -214,12 +215,12 @@ impl RowSource for RemoteRows {
 
 impl StagedRows for RemoteRows {
     /// Servers receive it while this member computes the next slice.
-    fn stage(&mut self, version: u64, k: u32, rows: &[RowGradient]) -> Result<(), Error> {
+    fn stage(&mut self, after: StepCount, k: u32, rows: &[RowGradient]) -> Result<(), Error> {
         self.complete()?;
         self.keep_staged(1)?;
         let Connection { client, tables } = self.connection()?;
         let rows = Declared::rows(tables, rows);
-        let sent = client.begin_stage(version, k, &rows).map_err(trouble)?.into_owned();
+        let sent = client.begin_stage(after, k, &rows).map_err(trouble)?.into_owned();
         self.staged.push_back(sent);
         Ok(())
     }
@@ -231,7 +232,7 @@ impl StagedRows for RemoteRows {
     }
 
     /// Servers are told with the next pull, which spares a request.
-    fn advance(&mut self, to: u64, factor: f64, divisor: f32) -> Result<(), Error> {
+    fn advance(&mut self, to: StepCount, factor: f64, divisor: f32) -> Result<(), Error> {
         self.advance = Some(Advance { to, factor, scale: divisor });
         Ok(())
     }
@@ -256,10 +257,15 @@ impl StagedRows for RemoteRows {
         }))
     }
 
-    fn restore(&mut self, files: &[PathBuf], version: u64, lineage: Lineage) -> Result<(), Error> {
+    fn restore(
+        &mut self,
+        files: &[PathBuf],
+        after: StepCount,
+        lineage: Lineage,
+    ) -> Result<(), Error> {
         self.follow(lineage);
         self.give_writing_up();
-        self.connection()?.client.begin(lineage, version, files).map(drop).map_err(trouble)
+        self.connection()?.client.begin(lineage, after, files).map(drop).map_err(trouble)
     }
 
     fn shared(&mut self) -> Option<&mut dyn SharedRows> {
@@ -275,13 +281,13 @@ impl SharedRows for RemoteRows {
         self.staged.clear();
     }
 
-    fn relocate(&mut self, version: u64, lineage: Lineage) -> Result<(), Error> {
+    fn relocate(&mut self, after: StepCount, lineage: Lineage) -> Result<(), Error> {
         self.complete()?;
         let KnownServers { endpoints: from, destination: to, cancel } = self.servers.get();
         let before = Before::new(self.lineage, from.len(), from.iter().cloned().enumerate());
         let start = HistoryStart {
             servers: to.len(),
-            version,
+            version: after,
             from: Some(before),
             ..HistoryStart::default()
         };
@@ -361,18 +367,18 @@ mod tests {
             let (mut rows, _) = served.member();
             let before = rows.pull(0, &[1], Read::Train).expect("pulled");
             for k in 0..3 {
-                rows.stage(0, k, &[gradient()]).expect("staged");
+                rows.stage(StepCount(0), k, &[gradient()]).expect("staged");
             }
             rows.settle().expect("kept");
             assert!(rows.staged.is_empty());
-            rows.advance(1, 1.0, 1.0).expect("told later");
-            assert_eq!(served.engine.version(), 0);
+            rows.advance(StepCount(1), 1.0, 1.0).expect("told later");
+            assert_eq!(served.engine.version(), StepCount(0));
             // A step whose records were all left out: nothing is pulled, nothing is staged.
             rows.settle().expect("completed");
-            assert_eq!(served.engine.version(), 1);
-            rows.advance(2, 1.0, 1.0).expect("told later");
+            assert_eq!(served.engine.version(), StepCount(1));
+            rows.advance(StepCount(2), 1.0, 1.0).expect("told later");
             let after = rows.pull(0, &[1], Read::Train).expect("pulled");
-            assert_eq!(served.engine.version(), 2);
+            assert_eq!(served.engine.version(), StepCount(2));
             assert_ne!(before, after);
         });
     }
@@ -385,21 +391,21 @@ mod tests {
             for rows in [&mut stalled, &mut others] {
                 rows.pull(0, &[1], Read::Train).expect("pulled");
             }
-            stalled.advance(1, 1.0, 1.0).expect("told later");
-            for step in 0..3 {
+            stalled.advance(StepCount(1), 1.0, 1.0).expect("told later");
+            for step in (0..3).map(StepCount) {
                 others.stage(step, 0, &[gradient()]).expect("staged");
-                others.advance(step + 1, 1.0, 1.0).expect("told later");
+                others.advance(step.next(), 1.0, 1.0).expect("told later");
                 others.settle().expect("completed");
             }
             let pulled = stalled.pull(0, &[1], Read::Train);
             let error = pulled.expect_err("the others are beyond that step");
             assert!(matches!(error, Error::Unreachable(_)), "{error:?}");
             assert!(!error.is_of_the_run(), "it would end the run for all");
-            let staged = stalled.stage(1, 0, &[gradient()]);
+            let staged = stalled.stage(StepCount(1), 0, &[gradient()]);
             assert!(matches!(staged, Err(Error::Unreachable(_))), "{staged:?}");
             // The next generation begins with the state of the others.
             stalled.follow(Lineage::default());
-            stalled.advance(3, 1.0, 1.0).expect("told later");
+            stalled.advance(StepCount(3), 1.0, 1.0).expect("told later");
             let rows = stalled.pull(0, &[1], Read::Train).expect("it is in step again");
             assert_eq!(rows, others.pull(0, &[1], Read::Train).expect("pulled"));
         });
@@ -420,7 +426,7 @@ mod tests {
             assert!(files.len() == 1 && files[0].is_file(), "{files:?}");
 
             let finish = rows.save(&folder.path().join("given up")).expect("copied");
-            rows.restore(&[], 0, Lineage::default()).expect("begun anew");
+            rows.restore(&[], StepCount(0), Lineage::default()).expect("begun anew");
             let given_up = finish(folder.path());
             assert!(matches!(given_up, Err(Error::Unreachable(_))), "{given_up:?}");
         });

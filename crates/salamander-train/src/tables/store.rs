@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use salamander_core::asynchronous::Lineage;
+use salamander_core::progress::StepCount;
 use salamander_ps::{Read, TableId, TableRows, TableSpec};
 
 use crate::Error;
@@ -56,8 +57,8 @@ pub trait RowSource: Send {
 /// Rows that move with the steps of a trainer: a step is staged slice by slice and changes nothing until it is
 /// advanced to.
 pub trait StagedRows: RowSource {
-    /// Keeps the gradient sums of slice `k` of step `version`, in place of an earlier try at it.
-    fn stage(&mut self, version: u64, k: u32, rows: &[RowGradient]) -> Result<(), Error>;
+    /// Keeps the gradient sums of slice `k` of the step after so many, in place of an earlier try at it.
+    fn stage(&mut self, after: StepCount, k: u32, rows: &[RowGradient]) -> Result<(), Error>;
     /// Waits until what was staged is kept, and the step before is applied. Nobody may commit a step before all
     /// members have done this.
     fn settle(&mut self) -> Result<(), Error> {
@@ -65,12 +66,18 @@ pub trait StagedRows: RowSource {
     }
     /// Applies the staged step before `to`, unless that was done, before anything else that is asked from now on:
     /// `factor` is the schedule's, sums are multiplied by `divisor`.
-    fn advance(&mut self, to: u64, factor: f64, divisor: f32) -> Result<(), Error>;
+    fn advance(&mut self, to: StepCount, factor: f64, divisor: f32) -> Result<(), Error>;
     /// Copies all rows as they are now; the rest of the save is left to another thread. The folder is for files that
     /// are on their way.
     fn save(&mut self, scratch: &Path) -> Result<Finish, Error>;
-    /// Replaces all rows by those of a checkpoint's files, or by none, at this version; a new history of them begins.
-    fn restore(&mut self, files: &[PathBuf], version: u64, lineage: Lineage) -> Result<(), Error>;
+    /// Replaces all rows by those of a checkpoint's files, or by none, after so many steps; a new history of them
+    /// begins.
+    fn restore(
+        &mut self,
+        files: &[PathBuf],
+        after: StepCount,
+        lineage: Lineage,
+    ) -> Result<(), Error>;
     /// The rows as other processes see them, if they do: who moves them on must know that all workers have come as
     /// far.
     fn shared(&mut self) -> Option<&mut dyn SharedRows> {
@@ -82,9 +89,9 @@ pub trait StagedRows: RowSource {
 pub trait SharedRows {
     /// Another generation has begun, in which the rows have this history.
     fn follow(&mut self, lineage: Lineage);
-    /// Brings all rows, which are at this version, to the servers that the generation moves them to; a new history of
-    /// them begins.
-    fn relocate(&mut self, version: u64, lineage: Lineage) -> Result<(), Error>;
+    /// Brings all rows, which have done so many steps, to the servers that the generation moves them to; a new history
+    /// of them begins.
+    fn relocate(&mut self, after: StepCount, lineage: Lineage) -> Result<(), Error>;
     /// The rows are where the generation has moved them to, and are looked for there from now on.
     fn relocated(&mut self);
 }

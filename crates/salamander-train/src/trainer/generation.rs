@@ -118,8 +118,8 @@ impl<T: Trial> Trainer<T> {
         if self.place.leads() {
             let moved = self.course.progress().rows;
             self.state.advance_rows(moved)?;
-            let version = moved.map_or(0, |rows| rows.to.0);
-            self.state.tables.with_shared(|rows| rows.relocate(version, lineage))?;
+            let done = moved.map(|rows| rows.to).unwrap_or_default();
+            self.state.tables.with_shared(|rows| rows.relocate(done, lineage))?;
             self.exchange.moved();
         }
         self.meet("moved rows", &())?;

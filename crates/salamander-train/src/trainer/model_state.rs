@@ -112,7 +112,7 @@ impl<T: Trial> ModelState<T> {
         arithmetic: Arithmetic,
         steps: StepCount,
     ) -> Result<Vec<StepSum>, Error> {
-        let staging = Staging { tables: &self.tables, to: Destination::Stage(steps.0) };
+        let staging = Staging { tables: &self.tables, to: Destination::Stage(steps) };
         let staging = (!self.tables.is_empty()).then_some(staging);
         let (model, pass, share) = (&*self.model, &self.passes[pass], own.share.clone());
         let sums = compute_share(model, pass, own.batches, arithmetic, staging, share)?;
@@ -150,7 +150,7 @@ impl<T: Trial> ModelState<T> {
     /// Brings the rows of tables to the state after a step.
     pub(super) fn advance_rows(&self, to: Option<RowsMove>) -> Result<(), Error> {
         if let Some(RowsMove { to, factor, divisor }) = to {
-            self.tables.with_store(|rows| rows.advance(to.0, factor, divisor))?;
+            self.tables.with_store(|rows| rows.advance(to, factor, divisor))?;
         }
         Ok(())
     }
@@ -167,7 +167,7 @@ impl<T: Trial> ModelState<T> {
 
     /// Replaces all rows by those of a checkpoint's files, or by none.
     pub(super) fn restore_rows(&self, files: &[PathBuf], steps: StepCount) -> Result<(), Error> {
-        self.tables.with_store(|rows| rows.restore(files, steps.0, self.lineage)).map(drop)
+        self.tables.with_store(|rows| rows.restore(files, steps, self.lineage)).map(drop)
     }
 
     /// Copies the rows for a checkpoint.

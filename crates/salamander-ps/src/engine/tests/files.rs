@@ -57,7 +57,7 @@ fn two_then_three_then_one_server_hold_the_same() {
     let one = engine(options(Mode::Staged, 3));
     train(&one, &|_| true);
     one.restore(&files).expect("restored");
-    assert_eq!(one.version(), 20);
+    assert_eq!(one.version(), StepCount(20));
     assert_eq!(contents(&one), contents(&whole));
     train(&one, &|_| true);
     train(&whole, &|_| true);
@@ -162,7 +162,7 @@ fn files_are_read_without_an_engine() {
     let description = checkpoint::describe(&files).expect("described");
     assert_eq!(description.blake3[0], written.blake3);
     assert_eq!(description.tables, specs());
-    assert_eq!((description.version, description.missing.len()), (20, 124));
+    assert_eq!((description.version, description.missing.len()), (StepCount(20), 124));
     for (at, spec) in specs().iter().enumerate() {
         let mut expected = Vec::new();
         for engine in &two {
@@ -232,7 +232,7 @@ fn files_that_do_not_fit_are_refused() {
     refuse(std::slice::from_ref(&half), "no file holds partition");
     refuse(&[half.clone(), half.clone()], "partition 0 is in both");
     let later = part(Mode::Staged, 512..1024);
-    later.advance(1, 1.0, 1.0).expect("the next step");
+    later.advance(StepCount(1), 1.0, 1.0).expect("the next step");
     refuse(&[half, save(&later, file("later"))], "files of one checkpoint");
     let other = Engine::new(EngineOptions { seed: 12, ..options(Mode::Staged, 1) });
     let other = other.expect("the options are sound");

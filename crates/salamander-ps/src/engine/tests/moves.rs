@@ -117,15 +117,18 @@ proptest! {
 #[test]
 fn moves_wait_for_the_step() {
     let engine = engine(options(Mode::Staged, 1));
-    engine.stage(0, 0, &[load(0, 0, &[1]).rows()]).expect("staged");
+    engine.stage(StepCount(0), 0, &[load(0, 0, &[1]).rows()]).expect("staged");
     assert!(matches!(engine.take(&[1]), Err(Error::Request(_))));
-    engine.advance(1, 1.0, 1.0).expect("the next step");
+    engine.advance(StepCount(1), 1.0, 1.0).expect("the next step");
     let bytes = engine.take(&[1]).expect("it is here");
     assert!(matches!(engine.take(&[1]), Err(Error::NotHere(1))));
-    engine.advance(2, 1.0, 1.0).expect("the next step");
+    engine.advance(StepCount(2), 1.0, 1.0).expect("the next step");
     let refused = engine.put(&bytes);
-    assert!(matches!(refused, Err(Error::OutOfStep(OutOfStep { current: 2, asked: 1 }))));
-    engine.clear(1).expect("the threads live");
+    assert!(matches!(
+        refused,
+        Err(Error::OutOfStep(OutOfStep { current: StepCount(2), asked: StepCount(1) }))
+    ));
+    engine.clear(StepCount(1)).expect("the threads live");
     engine.put(&bytes).expect("the same step");
     assert!(matches!(engine.put(&bytes), Err(Error::Request(_))));
 }

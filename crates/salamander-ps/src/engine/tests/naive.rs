@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use salamander_core::asynchronous::OutOfStep;
 use salamander_core::optimizer::Update;
+use salamander_core::progress::StepCount;
 use salamander_core::seed::mix;
 
 use crate::init::FirstValues;
@@ -19,7 +20,7 @@ pub(crate) struct Naive {
     pub(crate) tables: Vec<TableSpec>,
     pub(crate) parts: BTreeMap<u16, Part>,
     stage: BTreeMap<u32, Vec<Staged>>,
-    pub(crate) version: u64,
+    pub(crate) version: StepCount,
     counter: u64,
     stats: Vec<TableStats>,
 }
@@ -67,7 +68,7 @@ impl Naive {
             tables: Vec::new(),
             parts: BTreeMap::new(),
             stage: BTreeMap::new(),
-            version: 0,
+            version: StepCount(0),
             counter: 0,
             stats: Vec::new(),
         };
@@ -159,7 +160,7 @@ impl Naive {
 
     pub(crate) fn stage(
         &mut self,
-        version: u64,
+        version: StepCount,
         k: u32,
         rows: &[TableRows<'_>],
     ) -> Result<(), Error> {
@@ -177,12 +178,12 @@ impl Naive {
         Ok(())
     }
 
-    pub(crate) fn advance(&mut self, to: u64, factor: f64, scale: f32) -> Result<(), Error> {
+    pub(crate) fn advance(&mut self, to: StepCount, factor: f64, scale: f32) -> Result<(), Error> {
         self.must_be(Mode::Staged)?;
         if to == self.version {
             return Ok(());
         }
-        if to != self.version + 1 {
+        if to != self.version.next() {
             return Err(OutOfStep { current: self.version, asked: to }.into());
         }
         self.counter += 1;
