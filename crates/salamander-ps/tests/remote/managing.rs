@@ -224,7 +224,7 @@ fn what_a_lost_server_had_comes_from_files() {
     let expected = client.pull(&[(table, &ids)]).expect("pulled");
     moves.cluster.kill(0);
     moves.cluster.start(0, "127.0.0.1:0");
-    let outcomes = moves.scale(2, 3, 0, &files);
+    let outcomes = moves.scale(2, 3, StepCount(0), &files);
     // Whoever asked hears that pushes are lost, and why.
     let fallbacks: Vec<String> = outcomes.into_iter().filter_map(|it| it.fallback).collect();
     let tells = |text: &String| text.contains("as in a checkpoint") && text.contains("gave none");
@@ -246,7 +246,7 @@ fn without_files_a_move_from_a_lost_server_fails_and_the_next_history_begins() {
     let mut client = moves.client(1);
     client.begin(Lineage(1), StepCount(0), &[]).expect("begun");
     moves.lineage = 1;
-    let resets = moves.resets(1, 2, 0, &[]);
+    let resets = moves.resets(1, 2, StepCount(0), &[]);
     moves.cluster.kill(0);
     moves.cluster.start(0, "127.0.0.1:0");
     let mut both = moves.client(2);

@@ -106,7 +106,7 @@ fn a_copy_of_what_was_replaced_is_not_written() {
     let folder = tempfile::tempdir().expect("a folder");
     let engine = engine(options(Mode::Staged, 2));
     let copy = engine.snapshot().expect("copied");
-    engine.clear(0).expect("cleared");
+    engine.clear(StepCount(0)).expect("cleared");
     let path = folder.path().join("rows");
     let error = copy.write(&path).expect_err("it is gone");
     assert!(matches!(error, Error::Replaced) && !path.exists(), "{error}");
