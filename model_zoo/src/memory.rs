@@ -21,8 +21,8 @@ unsafe extern "C" {
     fn mi_option_set(option: c_int, value: c_long);
 }
 
-/// Subcommands that stay and wait for requests. What loading a model took, three times its weights and more, is not what
-/// a request takes: others on the machine need that sooner than in a minute.
+/// Subcommands that stay and wait for requests. What loading a model took, three times its weights and more, is not
+/// what a request takes: others on the machine need that sooner than in a minute.
 const SERVERS: [&str; 3] = ["serve", "hub", "ui"];
 
 /// Keeps freed memory for a minute instead of a second: a step frees as much as it takes.

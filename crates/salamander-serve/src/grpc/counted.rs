@@ -1,5 +1,5 @@
-//! Messages take of the same room as bodies over REST: what all clients send at a time has one bound. A message that has
-//! begun has to go on as a body does, or a few clients would hold all of the room.
+//! Messages take of the same room as bodies over REST: what all clients send at a time has one bound. A message that
+//! has begun has to go on as a body does, or a few clients would hold all of the room.
 
 use std::future::Future;
 use std::pin::Pin;
