@@ -15,7 +15,7 @@ use super::super::{Snapshot, read_on};
 use super::*;
 
 const FOLDER: &str = "run/checkpoints";
-const SEEDS: u64 = 300;
+const SEEDS: u64 = 400;
 
 /// How many seeds are tried; `SALAMANDER_SEEDS` asks for more.
 fn seeds() -> u64 {

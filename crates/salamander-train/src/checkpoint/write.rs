@@ -40,6 +40,8 @@ pub(super) fn write_on(
     let is_same =
         |old: Manifest| (old.watched, old.recovery) == (snapshot.watched, snapshot.recovery);
     if read_manifest_on(&**disk, &target).is_ok_and(is_same) && read_on(&**disk, &target).is_ok() {
+        // Whoever wrote it may have failed, or ended, before its name was on the disk.
+        disk.sync_folder(folder).map_err(Error::io(folder))?;
         return Ok(target);
     }
     // Half a checkpoint is of no use, and on a full disk it takes the room of the next.
