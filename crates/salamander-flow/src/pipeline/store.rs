@@ -109,8 +109,9 @@ impl ArtifactStore {
                 Ok(()) => break,
                 Err(TryLockError::WouldBlock) => {
                     let holder = holder(&path);
-                    // A child that was not yet a program of its own when its parent was killed.
-                    if is_gone(&holder) && begun.elapsed() < SETTLED {
+                    // A child that was not yet a program of its own when its parent was killed, or gave the lock up.
+                    let is_own = holder == std::process::id().to_string();
+                    if (is_gone(&holder) || is_own) && begun.elapsed() < SETTLED {
                         sleep(LOOK);
                         continue;
                     }
