@@ -123,6 +123,8 @@ pub struct Inventory {
 /// The end of a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProcessEnd {
+    /// The same when it is told again; slot and process may be those of an earlier one.
+    pub id: u64,
     /// The slot that it was in.
     pub slot: u32,
     /// The process.

@@ -24,6 +24,14 @@ struct SlotProcess {
     found: Option<Millis>,
 }
 
+/// An end that was acted on.
+#[derive(Clone, Copy, Debug)]
+struct TakenEnd {
+    id: u64,
+    slot: u32,
+    pid: u32,
+}
+
 /// How often processes were started again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Restarts {
@@ -37,8 +45,8 @@ pub(crate) struct Processes {
     workers: ProcessSet,
     servers: ProcessSet,
     processes: BTreeMap<u32, SlotProcess>,
-    /// The newest (slot, process) whose end was taken: an end can be told twice.
-    ended: VecDeque<(u32, u32)>,
+    /// The newest ends that were taken: each can be told twice.
+    ended: VecDeque<TakenEnd>,
     /// Slots whose process was ordered since the last one ended. The system may give it the same number.
     ordered: BTreeSet<u32>,
     platform: Option<ProcessSession>,
@@ -120,7 +128,9 @@ impl Processes {
 
     /// A worker says which process it is.
     pub(crate) fn bind(&mut self, slot: u32, pid: u32, worker: WorkerId) {
-        let is_new = self.ordered.contains(&slot) || !self.ended.contains(&(slot, pid));
+        let mut ended = self.ended.iter();
+        let is_gone = ended.any(|end| (end.slot, end.pid) == (slot, pid));
+        let is_new = self.ordered.contains(&slot) || !is_gone;
         if self.kind == PlatformKind::Served && is_new {
             let process = SlotProcess { pid: Some(pid), worker: Some(worker), found: None };
             self.processes.insert(slot, process);
@@ -133,17 +143,15 @@ impl Processes {
         now: Millis,
         end: ProcessEnd,
     ) -> (Option<WorkerId>, Result<(), String>) {
-        let ProcessEnd { slot, pid, how } = end;
-        let known = self.processes.get(&slot).and_then(|process| process.pid);
-        let is_another = known == Some(pid) || (known.is_none() && self.ordered.contains(&slot));
-        if self.ended.contains(&(slot, pid)) && !is_another {
+        let ProcessEnd { id, slot, pid, how } = end;
+        if self.ended.iter().any(|taken| taken.id == id) {
             return (None, Ok(()));
         }
         self.ordered.remove(&slot);
         if self.ended.len() == REMEMBERED {
             self.ended.pop_front();
         }
-        self.ended.push_back((slot, pid));
+        self.ended.push_back(TakenEnd { id, slot, pid });
         let process = self.processes.remove(&slot).unwrap_or_default();
         let worker = process.worker.filter(|_| process.pid == Some(pid));
         let crashed = |why: &str| Ended::Crashed(format!("slot {slot}, process {pid}: {why}"));
@@ -259,28 +267,45 @@ impl Processes {
 mod tests {
     use super::*;
 
-    fn end(pid: u32) -> ProcessEnd {
-        ProcessEnd { slot: 0, pid, how: Ended::Killed("SIGKILL".into()) }
+    fn end(id: u64, pid: u32) -> ProcessEnd {
+        ProcessEnd { id, slot: 0, pid, how: Ended::Killed("SIGKILL".into()) }
+    }
+
+    fn one_worker() -> Processes {
+        let (workers, servers) = (ProcessSet::new(1, 5), ProcessSet::new(0, 5).of_servers());
+        Processes::new(PlatformKind::Served, workers, servers, Restarts::default())
     }
 
     #[test]
     fn a_process_that_has_the_number_of_one_before_is_another() {
-        let (workers, servers) = (ProcessSet::new(1, 5), ProcessSet::new(0, 5).of_servers());
-        let mut processes =
-            Processes::new(PlatformKind::Served, workers, servers, Restarts::default());
+        let mut processes = one_worker();
         let (out, _orders) = tokio::sync::mpsc::channel(16);
         processes.attach(0, ProcessSession::new(SessionId(1), out), &[], Term(1));
         processes.work(0);
         processes.bind(0, 7, WorkerId(1));
-        assert_eq!(processes.ended(10, end(7)), (Some(WorkerId(1)), Ok(())));
-        assert_eq!(processes.ended(10, end(7)), (None, Ok(())), "told twice");
+        assert_eq!(processes.ended(10, end(1, 7)), (Some(WorkerId(1)), Ok(())));
+        assert_eq!(processes.ended(10, end(1, 7)), (None, Ok(())), "told twice");
         processes.bind(0, 7, WorkerId(1));
         assert!(!processes.replace(WorkerId(1)), "a late greeting of a process that is gone");
         processes.work(60_000);
         processes.bind(0, 7, WorkerId(2));
-        assert_eq!(processes.ended(60_010, end(7)), (Some(WorkerId(2)), Ok(())));
+        assert_eq!(processes.ended(60_010, end(2, 7)), (Some(WorkerId(2)), Ok(())));
         assert_eq!(processes.restarts().workers, 1);
         processes.work(120_000);
         assert_eq!(processes.restarts().workers, 2, "its slot is free again");
+    }
+
+    /// What no master has acknowledged is told as a platform attaches, and once more behind that.
+    #[test]
+    fn an_end_that_is_told_again_after_its_slot_was_filled_fills_it_once() {
+        let mut processes = one_worker();
+        assert_eq!(processes.ended(0, end(1, 7)), (None, Ok(())));
+        let (out, _orders) = tokio::sync::mpsc::channel(16);
+        processes.attach(0, ProcessSession::new(SessionId(1), out), &[], Term(2));
+        processes.work(0);
+        assert_eq!(processes.restarts().workers, 1);
+        assert_eq!(processes.ended(1, end(1, 7)), (None, Ok(())));
+        processes.work(60_000);
+        assert_eq!(processes.restarts().workers, 1, "it was started again already");
     }
 }

@@ -1,6 +1,7 @@
 //! The session of whoever starts and ends the processes of a run: the supervisor on one machine.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use salamander_core::elastic::{Ended, Ending, Order, ToMember};
@@ -29,17 +30,28 @@ pub trait PlatformHandler: Send + 'static {
 #[derive(Debug)]
 pub struct PlatformClient {
     link: Link,
+    ends: Ends,
 }
 
 /// Tells of processes that ended, from any thread; never waits.
 #[derive(Clone, Debug)]
-pub struct Ends(Arc<Outbox>);
+pub struct Ends {
+    outbox: Arc<Outbox>,
+    /// The id of the next end. The first is random, so that those of two platforms differ.
+    next: Arc<AtomicU64>,
+}
 
 impl Ends {
+    fn new(outbox: Arc<Outbox>) -> Result<Self, Error> {
+        let first = salamander_net::random_number().map_err(std::io::Error::other)?;
+        Ok(Self { outbox, next: Arc::new(AtomicU64::new(first)) })
+    }
+
     /// A process ended. Kept until a master has received it.
     pub fn ended(&self, slot: u32, pid: u32, how: Ended) {
-        let end = FromProcess::End(ProcessEnd { slot, pid, how });
-        self.0.push(Matters::Always, end.into());
+        let id = self.next.fetch_add(1, Ordering::Relaxed);
+        let end = FromProcess::End(ProcessEnd { id, slot, pid, how });
+        self.outbox.push(Matters::Always, end.into());
     }
 }
 
@@ -50,13 +62,14 @@ impl PlatformClient {
         make: impl FnOnce(Ends) -> H,
     ) -> Result<Self, Error> {
         let outbox = Arc::new(Outbox::default());
-        let side = Platform { handler: make(Ends(outbox.clone())), outbox: outbox.clone() };
-        Ok(Self { link: Link::open(options, outbox, side)? })
+        let ends = Ends::new(outbox.clone())?;
+        let side = Platform { handler: make(ends.clone()), outbox: outbox.clone() };
+        Ok(Self { link: Link::open(options, outbox, side)?, ends })
     }
 
     /// To tell of ends from other threads.
     pub fn ends(&self) -> Ends {
-        Ends(self.link.outbox.clone())
+        self.ends.clone()
     }
 
     /// Ends the session, after at most this time for what must be received; false if something was not.

@@ -38,7 +38,7 @@ structs! {
         records, fingerprint, instructions, blocking, program, probe, settings, optimizer, files, release
     };
     Inventory => Inventory { running, ended };
-    ProcessEnd => ProcessEnd { slot, pid, how };
+    ProcessEnd => ProcessEnd { id, slot, pid, how };
     Beat => Beat { work, for_ms, records, compute_ms, exchange_ms, data_ms };
     Identity => Identity { version, generation, lineage };
     Holding => Holding { identity, confirmed };

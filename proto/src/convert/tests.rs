@@ -225,7 +225,7 @@ fn beats_hellos_and_ends_come_back() {
     }
     let [killed, crashed] = [Ended::Killed("SIGKILL".into()), Ended::Crashed("1".into())];
     for how in [Ended::Finished, killed, crashed, Ended::Mistaken("no file".into())] {
-        let end = ProcessEnd { slot: 3, pid: 4, how };
+        let end = ProcessEnd { id: 5, slot: 3, pid: 4, how };
         assert_eq!(ProcessEnd::try_from(v1::ProcessEnd::from(end.clone())), Ok(end));
     }
 }
