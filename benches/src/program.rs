@@ -7,8 +7,13 @@ use std::time::Instant;
 /// Is the program if this process was started as one: the roles of a run start each other by the path of the bench.
 pub fn as_program() -> Option<ExitCode> {
     let role = std::env::args().nth(1).unwrap_or_default();
-    matches!(role.as_str(), "train" | "master" | "worker" | "ps" | "trial" | "hub").then(|| {
+    let is_ours =
+        matches!(role.as_str(), "train" | "master" | "worker" | "ps" | "trial" | "hub" | "flow");
+    is_ours.then(|| {
         model_zoo::memory::keep();
+        #[cfg(feature = "flow")]
+        return salamander::main_with_flows(model_zoo::models(), model_zoo::flow::flows());
+        #[cfg(not(feature = "flow"))]
         salamander::main(model_zoo::models())
     })
 }

@@ -243,6 +243,24 @@ fn a_training_that_is_cut_off_within_a_pipeline_goes_on_and_ends_with_the_same_b
     }
 }
 
+/// A run knows its folder by the one path that has neither links nor `..`.
+#[test]
+fn a_training_is_found_whatever_the_folder_is_called() {
+    let place = Workplace::new();
+    place.write("points.csv", &points_csv(100));
+    place.write("x.yaml", &TRAINING.replace("batches: 6000", "batches: 20"));
+    place.write("p.yaml", CUT_OFF);
+    fs::create_dir(place.path().join("inner")).expect("made");
+    std::os::unix::fs::symlink(place.path(), place.path().join("link")).expect("a link");
+    let both = vec!["fit", "test"];
+    let outs = [("inner/../kept", both.clone()), ("link/kept", Vec::new()), ("link/new", both)];
+    for (out, expected) in outs {
+        let args = ["pipeline", "run", "p.yaml", "--out", out, "--json"];
+        assert_eq!(ran(&place.ok(&args).json()), expected, "{out}");
+        assert_eq!(ran(&place.ok(&args).json()), [""; 0], "{out}");
+    }
+}
+
 fn send(child: &Child, signal: Signal) {
     let pid = Pid::from_raw(child.id() as i32).expect("a process");
     kill_process(pid, signal).expect("signalled");

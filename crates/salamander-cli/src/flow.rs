@@ -151,7 +151,8 @@ mod with_flows {
     pub(crate) fn run(command: &Command, program: &Program) -> Result<ExitCode> {
         let reads = match command {
             Command::Run(args) => &args.input.reads[..],
-            _ => &[],
+            Command::Sql(args) => &args.input.reads[..],
+            Command::List => &[],
         };
         for file in reads {
             std::fs::metadata(file).with_context(|| file.display().to_string())?;

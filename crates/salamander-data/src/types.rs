@@ -48,12 +48,18 @@ impl Types {
         Self::infer_from(dataset, to, |block, each| dataset.read(block, each))
     }
 
-    /// [`Types::infer`] from those records that can be read, where others are left out later.
+    /// [`Types::infer`] from those records that are not damaged, where others are left out later.
     pub fn infer_from_good(dataset: &Dataset, to: Format) -> Result<Self, Error> {
         Self::infer_from(dataset, to, |block, each| {
-            if dataset.read(block, each).is_err() {
+            if dataset.read(block, each).is_ok() {
+                return Ok(());
+            }
+            for record in block {
                 // A record that is seen twice changes nothing.
-                block.iter().for_each(|record| drop(dataset.read(&[*record], each)));
+                match dataset.read(&[*record], each) {
+                    Err(error) if !error.is_bad_data() => return Err(error),
+                    _ => {}
+                }
             }
             Ok(())
         })
@@ -165,7 +171,22 @@ fn kind(text: &str) -> TextKind {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
+
+    #[test]
+    fn a_file_that_is_gone_is_no_broken_record() {
+        let (_folder, path) = crate::blob::saved("a.csv", b"a,b\n1,x\n2\n3,4\n");
+        let reader = crate::open(std::slice::from_ref(&path), None).unwrap();
+        let dataset = Dataset::new(Arc::from(reader)).unwrap();
+        let types = Types::infer_from_good(&dataset, Format::Parquet).unwrap();
+        let kinds: Vec<ColumnKind> = types.columns().iter().map(|column| column.kind).collect();
+        assert_eq!(kinds, [ColumnKind::Ints, ColumnKind::Text]);
+        std::fs::remove_file(&path).unwrap();
+        let error = Types::infer_from_good(&dataset, Format::Parquet).unwrap_err();
+        assert!(matches!(error, Error::Io { .. }), "{error}");
+    }
 
     #[test]
     fn text_is_told_from_numbers() {

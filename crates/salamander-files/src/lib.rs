@@ -18,6 +18,7 @@
 //! - [`PendingFile`]: a file that is written over a longer time
 //! - [`PendingFolder`]: a folder; [`put_back`]: after a crash while one took another's place
 //! - [`sync_folder_of`], [`write_synced`]: what a durable write is made of
+//! - [`raise_open_files`]: for who opens more of them than is usual
 //! - [`Disk`]: what all this needs of a disk; `faulty` has one for tests, behind the feature of that name, and
 //!   `mutated` bytes for tests of decoders
 
@@ -30,6 +31,8 @@ pub mod mutated;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 pub use disk::{Access, Disk, DiskFile, real};
 
@@ -260,6 +263,14 @@ pub fn sync_folder_of(disk: &dyn Disk, path: &Path) -> io::Result<()> {
         Some(folder) if folder.as_os_str().is_empty() => disk.sync_folder(Path::new(".")),
         Some(folder) => disk.sync_folder(folder),
     }
+}
+
+/// Lets this process have as many files and connections open as the system allows it: the usual bound is low for who
+/// serves, or writes many shards at a time.
+pub fn raise_open_files() {
+    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+    // Where that is not allowed, there are as many as there were.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
 }
 
 fn sync_parent(disk: &dyn Disk, path: &Path, durability: Durability) -> io::Result<()> {

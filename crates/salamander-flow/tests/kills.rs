@@ -78,30 +78,35 @@ steps:
 fn main() {
     let args: Vec<String> = std::env::args().skip(1).collect();
     match args.first().map(String::as_str) {
-        Some("process") => process(),
+        Some("process") => process(args.get(1).map(String::as_str)),
         filter => {
             let name = "killed_anywhere_it_goes_on";
             if filter.is_none_or(|filter| filter.starts_with('-') || name.contains(filter)) {
                 (1..=20).for_each(killed_anywhere_it_goes_on);
                 two_at_once_are_refused();
+                a_step_that_another_process_does_is_refused_and_left_alone();
             }
         }
     }
 }
 
-/// Runs the pipeline of this folder.
-fn process() {
+/// Runs the pipeline of this folder, or one of its steps.
+fn process(only: Option<&str>) {
     let source = PipelineText::of_file(Path::new("p.yaml")).expect("a file");
     let pipeline = Pipeline::read(&source, &[]).expect("a pipeline");
     let mut store = ArtifactStore::open(Path::new("out"), |_| Err("no addresses here".into()))
         .expect("a store");
-    if let Err(error) = store.claim(false) {
+    if let Err(error) = store.claim(only.is_some()) {
         fs::write("refused", error.to_string()).expect("written");
         std::process::exit(1);
     }
     let stop = AtomicBool::new(false);
-    let options = Options { parallel: None, only: None, stop: &stop };
+    let options = Options { parallel: None, only, stop: &stop };
     let summary = run(&pipeline, &store, options, &mut |_| {}).expect("it runs");
+    if only.is_some() && summary.state == PipelineState::Failed {
+        fs::write("refused", &summary.steps[0].why).expect("written");
+        std::process::exit(1);
+    }
     assert_eq!(summary.state, PipelineState::Completed, "{summary:?}");
     let ran: Vec<&str> =
         summary.steps.iter().filter(|step| step.ran).map(|step| step.name.as_str()).collect();
@@ -109,9 +114,13 @@ fn process() {
 }
 
 fn start(folder: &Path) -> Child {
+    start_with(folder, &[])
+}
+
+fn start_with(folder: &Path, more: &[&str]) -> Child {
     let program = std::env::current_exe().expect("this program");
     let mut command = Command::new(program);
-    command.arg("process").current_dir(folder).stdin(Stdio::null());
+    command.arg("process").args(more).current_dir(folder).stdin(Stdio::null());
     command.spawn().expect("started")
 }
 
@@ -208,19 +217,53 @@ fn killed_anywhere_it_goes_on(seed: u64) {
     assert_eq!((left, folder.join("never").exists()), (0, false), "seed {seed}");
 }
 
+/// A step that begins and waits.
+const WAITING: &str = "\
+steps:
+  wait: {run: 'touch begun; while test ! -e go; do sleep 0.01; done; echo well > ${out}', out: a}
+";
+
+fn wait_for(path: &Path) {
+    while !path.exists() {
+        sleep(Duration::from_millis(1));
+    }
+}
+
 fn two_at_once_are_refused() {
     let folder = tempfile::tempdir().expect("a folder");
     let at = |name: &str| folder.path().join(name);
-    let text = "steps:\n  wait: {run: touch begun; while test ! -e go; do sleep 0.01; done}\n";
-    fs::write(at("p.yaml"), text).expect("written");
+    fs::write(at("p.yaml"), WAITING).expect("written");
     let mut first = start(folder.path());
-    while !at("begun").exists() {
-        sleep(Duration::from_millis(1));
-    }
+    wait_for(&at("begun"));
     assert!(!start(folder.path()).wait().expect("it ends").success());
     let message = fs::read_to_string(at("refused")).expect("a message");
     let expected = format!("process {} runs a pipeline in this folder", first.id());
     assert!(message.contains(&expected), "{message}");
     fs::write(at("go"), "").expect("written");
     assert!(first.wait().expect("it ends").success());
+}
+
+fn a_step_that_another_process_does_is_refused_and_left_alone() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = |name: &str| folder.path().join(name);
+    fs::write(at("p.yaml"), WAITING).expect("written");
+    let step = || start_with(folder.path(), &["wait"]);
+    let mut first = step();
+    wait_for(&at("begun"));
+    assert!(!step().wait().expect("it ends").success());
+    let message = fs::read_to_string(at("refused")).expect("a message");
+    let expected = format!("another process does this step (process {}): wait for it", first.id());
+    assert_eq!(message, expected);
+    assert_eq!(first.try_wait().expect("a child"), None, "the first goes on");
+    // What a process has left that was killed is ended, and its step begun again.
+    first.kill().expect("killed");
+    first.wait().expect("gone");
+    fs::remove_file(at("begun")).expect("removed");
+    let mut next = step();
+    wait_for(&at("begun"));
+    fs::write(at("go"), "").expect("written");
+    assert!(next.wait().expect("it ends").success());
+    assert_eq!(artifacts(folder.path()).len(), 1);
+    let left = fs::read_dir(at("out/unfinished")).expect("a folder").count();
+    assert_eq!((left, at("out/logs/wait.lock").exists()), (0, false));
 }

@@ -241,3 +241,68 @@ fn rows_that_a_function_refuses_are_kept_with_the_reason() {
     assert_eq!((bad.len(), bad[0].step.as_str(), bad[0].reason.as_str()), (5, "even", "1 is odd"));
     assert_eq!(bad[0].row["key"], "k1");
 }
+
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+struct RowsAndSum {
+    many: i64,
+    total: i64,
+}
+
+#[test]
+fn a_join_stays_within_a_bound_of_memory() {
+    const ROWS: i64 = 1_000_000;
+    let settings =
+        EngineSettings { partitions: Some(2), memory: Some(48 << 20), ..EngineSettings::default() };
+    let cx = FlowContext::new(&settings).expect("a context");
+    // A side takes 40 MB, more than there is together with a table of its hashes.
+    let side = |name: &str| {
+        format!(
+            "(select (value * 7919) % {ROWS} as id, value as {name}1, value + 1 as {name}2, value + 2 as {name}3, \
+             value + 3 as {name}4 from generate_series(0, {}))",
+            ROWS - 1
+        )
+    };
+    let query = format!(
+        "select count(*) as many, sum(l1 + l2 + l3 + l4 + r1 + r2 + r3 + r4) as total \
+         from {} a join {} b on a.id = b.id",
+        side("l"),
+        side("r"),
+    );
+    let rows = cx.sql(&query).expect("a plan");
+    let plan = rows.explain().expect("a plan");
+    assert!(plan.contains("SortMergeJoin") && !plan.contains("HashJoin"), "{plan}");
+    // Each value meets itself: four times on each side, with 0 to 3 added.
+    let total = 2 * (4 * (ROWS * (ROWS - 1) / 2) + 6 * ROWS);
+    let found = rows.gather::<RowsAndSum>().expect("it fits");
+    assert_eq!(found, [RowsAndSum { many: ROWS, total }]);
+}
+
+#[test]
+fn a_function_on_partitions_is_told_their_end_once() {
+    let cx = context(1);
+    // Three batches.
+    let all: Vec<RightRow> = (0..12_000).map(|y| RightRow { key: String::new(), y }).collect();
+    let ends = |rows: Result<TSet, Error>| -> Vec<i64> {
+        let counted = rows.and_then(|rows| {
+            rows.compute("count", || {
+                let mut seen = 0;
+                move |rows: Vec<RightRow>| {
+                    seen += rows.len() as i64;
+                    let end = RightRow { key: "end".to_string(), y: seen };
+                    Ok(if rows.is_empty() { vec![end] } else { Vec::new() })
+                }
+            })
+        });
+        let rows = counted.and_then(|rows| rows.gather::<RightRow>()).expect("rows");
+        rows.into_iter().map(|row| row.y).collect()
+    };
+    let rows = || table(&cx, &all, 1);
+    assert_eq!(ends(rows().map("same", |row: RightRow| Ok(row))), [12_000]);
+    // Nothing is left of the second batch.
+    let outside = |row: &RightRow| !(4_000..8_500).contains(&row.y);
+    assert_eq!(ends(rows().filter_rows("outside", outside)), [7_500]);
+    let none = |_: RightRow| -> Result<RightRow, String> { Err("nobody".to_string()) };
+    assert_eq!(ends(rows().map("none", none)), [0]);
+    let twice = |row: RightRow| Ok(vec![row.clone(), row]);
+    assert_eq!(ends(rows().flat_map("twice", twice)), [24_000]);
+}

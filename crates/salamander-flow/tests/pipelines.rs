@@ -251,10 +251,32 @@ fn mistakes_name_their_line_and_the_nearest_name() {
         "  a: {evaluate: x}\n  b: {run: '${a}'}",
         "line 4: b.run: ${a}: name one of its outputs: records, skipped, report",
     );
+    check(
+        "  a: {run: x}\n  b: {run: '${a}'}",
+        "line 4: b.run: ${a}: it leaves nothing: name what it writes with `out`",
+    );
     let source = PipelineText::of_text("p.yaml", "parameters: {epochs: 3}\nsteps: {a: {run: x}}");
     let error = Pipeline::read(&source, &["epoch=3".into()]).expect_err("unknown").to_string();
     assert_eq!(
         error,
         "pipeline p.yaml: --set epoch=3: no parameter \"epoch\" (did you mean \"epochs\"?)"
     );
+}
+
+#[test]
+fn the_folder_has_one_path_however_it_is_named() {
+    let place = Place::new("steps:\n  a: {run: x}\n");
+    let open = |folder: &Path| {
+        ArtifactStore::open(folder, |_| Err("no addresses".into())).expect("a store")
+    };
+    fs::create_dir(place.at("inner")).expect("made");
+    std::os::unix::fs::symlink(place.folder.path(), place.at("link")).expect("a link");
+    let expected = place.folder.path().canonicalize().expect("a folder").join("kept");
+    for name in ["inner/../kept", "link/kept", "kept"] {
+        let mut store = open(&place.at(name));
+        store.claim(false).expect("nobody else is here");
+        assert_eq!(store.layout().folder(), expected, "{name}");
+        drop(store);
+        assert_eq!(open(&place.at(name)).layout().folder(), expected, "{name}");
+    }
 }

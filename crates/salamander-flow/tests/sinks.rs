@@ -48,6 +48,18 @@ fn failing(cx: &FlowContext) -> Result<TSet, Error> {
     })
 }
 
+/// The input is gone once the flow is built.
+fn losing(cx: &FlowContext) -> Result<TSet, Error> {
+    let rows = cx.input()?;
+    let _ = fs::remove_file(cx.text_parameter("input").unwrap_or_default());
+    Ok(rows)
+}
+
+/// Never ends by itself.
+fn endless(cx: &FlowContext) -> Result<TSet, Error> {
+    cx.source("endless", 2, |_| (0..).map(|id| Sale { id, city: String::new(), price: 0.0 }))
+}
+
 struct Shop {
     folder: tempfile::TempDir,
     flows: Flows,
@@ -270,6 +282,12 @@ fn what_fails_leaves_nothing_and_says_why() {
     job.sink.split = vec![0.5, 0.5];
     job.sink.stratify = Some("town".to_string());
     check(&job, "stratify: no column \"town\" (there are: id, city, price)");
+    job.sink.split = vec![0.5, 0.5];
+    job.sink.stratify = Some("ctiy".to_string());
+    check(&job, "stratify: no column \"ctiy\" (did you mean \"city\"?)");
+    let mut job = shop.job("taxed");
+    job.sink.vocabularies = vec!["city".to_string(), "pirce".to_string()];
+    check(&job, "vocabulary: no column \"pirce\" (did you mean \"price\"?)");
     let mut job = shop.job("taxed");
     job.sink.format = "orc".to_string();
     check(&job, "unknown format \"orc\"");
@@ -373,4 +391,40 @@ fn sql_writes_shards_too() {
     assert_eq!((summary.rows, shop.ids("some/train")), (100, (0..100).collect()));
     job.call = FlowCall::Sql("select city, count(*) as id from input group by city".to_string());
     assert_eq!(shop.run(&job, "groups", 2).expect("it runs").rows, 3);
+}
+
+#[test]
+fn a_disk_that_fails_is_no_broken_record() {
+    let mut shop = Shop::new();
+    shop.flows = flows![losing];
+    let mut job = shop.job("losing");
+    job.parameters.insert("input".to_string(), shop.at("sales.csv").display().to_string());
+    let error = shop.run(&job, "out", 2).expect_err("the input is gone").to_string();
+    assert!(error.contains("sales.csv") && error.contains("No such file"), "{error}");
+    assert!(!shop.at("out").exists());
+}
+
+#[test]
+fn asked_to_stop_a_flow_whose_rows_meet_ends_and_leaves_nothing() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (flows, job) = (flows![endless], FlowJob::named("endless", &[]));
+    let (stop, progress) = (AtomicBool::new(true), |_, _| {});
+    let mut runner = TaskThreads { flows: &flows, threads: 2, stop: &stop, progress: &progress };
+    let error = job.run(&flows, &folder.path().join("out"), &mut runner);
+    assert!(matches!(error, Err(Error::Interrupted)), "{error:?}");
+    assert_eq!(fs::read_dir(folder.path()).expect("a folder").count(), 0);
+}
+
+#[test]
+fn a_null_within_a_list_is_refused_where_it_has_no_place() {
+    let shop = Shop::new();
+    let query = "select id, make_array(id, nullif(id, 300)) as tags from input";
+    let mut job = FlowJob { call: FlowCall::Sql(query.to_string()), ..shop.job("") };
+    assert_eq!(shop.run(&job, "parquet", 2).expect("it runs").rows, ROWS as u64);
+    for format in ["recordio", "jsonl"] {
+        job.sink.format = format.to_string();
+        let error = shop.run(&job, format, 2).expect_err("it has no place").to_string();
+        assert!(error.contains("column \"tags\": a list has a null"), "{error}");
+        assert!(!shop.at(format).exists());
+    }
 }

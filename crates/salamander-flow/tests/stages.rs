@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 
 use proptest::collection::vec;
 use proptest::prelude::*;
-use salamander_flow::flow::aggregates::{count, sum};
+use salamander_flow::flow::aggregates::{avg, count, sum};
 use salamander_flow::flow::{
     Error, FlowCall, FlowContext, FlowJob, FlowStage, FlowSummary, Flows, Join, TSet, TaskReport,
     TaskRunner, col, lit,
@@ -51,6 +51,20 @@ fn kept(cx: &FlowContext) -> Result<TSet, Error> {
     let folder = cx.text_parameter("folder").unwrap_or_default().to_string();
     let visits = cx.input()?.cache(Path::new(&folder))?;
     visits.key_by(&["city"]).reduce(vec![count(lit(1)).alias("many")])
+}
+
+#[derive(Serialize, Deserialize)]
+struct Mean {
+    id: f64,
+}
+
+/// Rows go their way one by one, and all are compared with what was made of all of them.
+fn beside_the_mean(cx: &FlowContext) -> Result<TSet, Error> {
+    let folder = cx.text_parameter("folder").unwrap_or_default().to_string();
+    let mean = avg(col("id")).alias("id");
+    let means = cx.input()?.key_by(&[]).reduce(vec![mean])?.cache(Path::new(&folder))?;
+    let mean = means.gather::<Mean>()?.first().map_or(0.0, |mean| mean.id);
+    cx.input()?.filter_rows("above", move |visit: &Visit| visit.id as f64 > mean)
 }
 
 /// DataFusion's own files, which its partitions would take from each other.
@@ -149,7 +163,18 @@ impl Place {
         let rows: String = (0..ROWS).map(row).collect();
         fs::write(folder.path().join("visits.csv"), format!("id,city,seconds\n{rows}"))
             .expect("written");
-        Self { folder, flows: flows![long_stays, visitors, kept, of_files, changing, of_tables] }
+        Self {
+            folder,
+            flows: flows![
+                long_stays,
+                visitors,
+                kept,
+                beside_the_mean,
+                of_files,
+                changing,
+                of_tables
+            ],
+        }
     }
 
     fn at(&self, name: &str) -> PathBuf {
@@ -322,6 +347,47 @@ fn what_a_flow_keeps_is_made_once() {
     };
     let (told, _) = place.told(&keep("one"), "told").expect("it runs");
     assert_eq!(told.digest, place.here(&keep("two"), "here").digest);
+}
+
+#[test]
+fn what_a_flow_keeps_is_made_anew_by_the_next_run() {
+    let place = Place::new();
+    let mut job = place.job("kept");
+    let folder = place.at("cache").display().to_string();
+    job.parameters = BTreeMap::from([("folder".to_string(), folder)]);
+    let first = place.here(&job, "first");
+    // What a process that was killed has begun is in nobody's way.
+    fs::create_dir(place.at(".cache.new")).expect("made");
+    fs::write(place.at(".cache.new/part.parquet"), "half").expect("made");
+    assert_eq!(place.here(&job, "again").digest, first.digest);
+    let visits = place.at("visits.csv");
+    let text = fs::read_to_string(&visits).expect("there");
+    fs::write(&visits, text + "9999,rome,1\n").expect("written");
+    assert_eq!((first.rows, place.here(&job, "more").rows), (4, 5));
+    assert_eq!(place.told(&job, "told").expect("it runs").0.rows, 5);
+    assert!(!place.at(".cache.new").exists());
+    // A folder of somebody else stays as it is.
+    let error = job_in(&job, &place.at("more")).run_here(&place.flows, &place.at("out"));
+    let error = error.expect_err("it is refused").to_string();
+    assert!(error.contains("holds something else"), "{error}");
+    assert!(place.at("more/manifest.json").exists());
+}
+
+/// The same with another folder.
+fn job_in(job: &FlowJob, folder: &Path) -> FlowJob {
+    let parameters = BTreeMap::from([("folder".to_string(), folder.display().to_string())]);
+    FlowJob { parameters, ..job.clone() }
+}
+
+#[test]
+fn what_a_flow_of_single_rows_keeps_is_that_of_all_of_them() {
+    let place = Place::new();
+    let mut job = job_in(&place.job("beside_the_mean"), &place.at("cache"));
+    job.sink.shards = Some(4);
+    let here = place.here(&job, "here");
+    assert_eq!(here.rows, ROWS as u64 / 2);
+    let (told, stages) = place.told(&job, "told").expect("it runs");
+    assert_eq!((told.digest, stages), (here.digest, vec![4]));
 }
 
 #[test]

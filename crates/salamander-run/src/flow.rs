@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use salamander_core::layout::RunLayout;
 use salamander_core::report::TaskResult;
-use salamander_files::{Durability, replace};
+use salamander_files::{Durability, raise_open_files, replace};
 use salamander_flow::flow::{Error as FlowError, FlowStage, Flows, TaskReport, TaskRunner};
 use salamander_master::TaskPlan;
 use serde::{Deserialize, Serialize};
@@ -118,6 +118,8 @@ pub(crate) fn worker(
             "the program was replaced while the flow ran: run the flow again".to_string(),
         ));
     }
+    // Each shard that rows go to is an open file.
+    raise_open_files();
     let serving = TaskService { scratch, master, slot, records: stage.tasks(), fingerprint: 0 };
     serving.run(
         || Ok(stage),

@@ -269,6 +269,27 @@ fn written(kind: &DataType, keeps_numbers: bool) -> Option<DataType> {
     })
 }
 
+/// Refuses nulls among the items of lists: rows of ours have no place for them, and would have a 0 or an empty text.
+pub(crate) fn refuse_null_items(batch: &RecordBatch) -> Result<(), Error> {
+    for (field, array) in batch.schema_ref().fields().iter().zip(batch.columns()) {
+        let Some(list) = array.as_list_opt::<i32>() else { continue };
+        let (items, ends) = (list.values(), list.value_offsets());
+        if items.null_count() == 0 {
+            continue;
+        }
+        let has_null =
+            |row: usize| (ends[row] as usize..ends[row + 1] as usize).any(|at| items.is_null(at));
+        if (0..list.len()).any(|row| list.is_valid(row) && has_null(row)) {
+            let name = field.name();
+            return Err(Error::Invalid(format!(
+                "column \"{name}\": a list has a null among its items, which only parquet can hold: fill it, or leave \
+                 it out"
+            )));
+        }
+    }
+    Ok(())
+}
+
 /// The types that rows are made of, for batches whose numbers are of any type.
 pub(crate) fn row_columns(schema: &Schema) -> Result<WrittenColumns, Error> {
     WrittenColumns::new(schema, Format::RecordIo)

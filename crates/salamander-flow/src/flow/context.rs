@@ -12,6 +12,7 @@ use datafusion::common::config::ConfigOptions;
 use datafusion::dataframe::DataFrame;
 use datafusion::datasource::provider_as_source;
 use datafusion::execution::SessionStateBuilder;
+use datafusion::execution::memory_pool::FairSpillPool;
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::logical_expr::LogicalPlanBuilder;
 use datafusion::prelude::{
@@ -31,12 +32,16 @@ use super::typed::{FlowRow, columns_of};
 /// What the input is called in plans, and in SQL.
 pub(crate) const INPUT: &str = "input";
 
+/// How many files of sorted rows are merged at a time where memory is bounded: a merge takes what it can get for them,
+/// and must leave something for the sorts beside it.
+const MERGED: usize = 4;
+
 /// How the engine runs.
 #[derive(Clone, Debug, Default)]
 pub struct EngineSettings {
     /// Partitions that are worked on at a time [default: the number of processors].
     pub partitions: Option<usize>,
-    /// Bytes that sorts, groups and joins may take before they go to disk [default: no bound].
+    /// Bytes that sorts, groups and joins by equal values may take before they go to disk [default: no bound].
     pub memory: Option<usize>,
     /// Where they go to [default: the system's folder for temporary files].
     pub spill: Option<PathBuf>,
@@ -69,20 +74,25 @@ impl FlowContext {
     /// A context without input.
     pub fn new(settings: &EngineSettings) -> Result<Self, Error> {
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-        let partitions = settings.partitions.unwrap_or(cores).max(1);
+        // Where there is a single partition, DataFusion joins by hash, which cannot go to disk.
+        let fewest = if settings.memory.is_some() { 2 } else { 1 };
+        let partitions = settings.partitions.unwrap_or(cores.max(fewest)).max(1);
         // Partitions may be many more than processors: their number decides which rows meet where.
         let threads = partitions.min(cores);
         let runtime = Builder::new_multi_thread().worker_threads(threads).enable_all().build();
         let runtime =
             runtime.map_err(|error| Error::Invalid(format!("cannot start threads: {error}")))?;
-        let mut environment = RuntimeEnvBuilder::new();
+        let (mut environment, mut options) = (RuntimeEnvBuilder::new(), ConfigOptions::new());
         if let Some(bytes) = settings.memory {
-            environment = environment.with_memory_limit(bytes, 1.0);
+            // Each sort and each group has its share: else the first takes all, and the next fails.
+            environment = environment
+                .with_memory_pool(Arc::new(FairSpillPool::new(bytes)))
+                .with_max_spill_merge_fan_in(MERGED);
+            bound_memory(&mut options, bytes, if settings.in_stages { 1 } else { partitions });
         }
         if let Some(folder) = &settings.spill {
             environment = environment.with_temp_file_path(folder);
         }
-        let mut options = ConfigOptions::new();
         options.sql_parser.enable_ident_normalization = false;
         if settings.in_stages {
             plan_for_stages(&mut options);
@@ -219,6 +229,14 @@ impl FlowContext {
     fn table(&self, table: StreamingTable) -> Result<TSet, Error> {
         Ok(self.tset(self.session.read_table(Arc::new(table))?))
     }
+}
+
+/// Has joins sort, since a table of hashes cannot go to disk. A join sorts both of its sides in each of the partitions
+/// that are worked on, and each sort keeps something for its merge: that must not be all there is.
+fn bound_memory(options: &mut ConfigOptions, bytes: usize, partitions: usize) {
+    options.optimizer.prefer_hash_join = false;
+    let kept = &mut options.execution.sort_spill_reservation_bytes;
+    *kept = (*kept).min(bytes / (8 * partitions));
 }
 
 /// Leaves out what DataFusion does between partitions where each of them is worked on alone: nobody is there to take

@@ -8,6 +8,7 @@ use std::sync::{Mutex, PoisonError};
 
 use rustix::fs::{FlockOperation, flock};
 use salamander_data::Format;
+use salamander_files::raise_open_files;
 use serde::{Deserialize, Serialize};
 
 use super::Error;
@@ -21,8 +22,10 @@ use super::sink::{FlowStage, FlowSummary, SinkSettings, TaskReport};
 use super::tset::TSet;
 use super::whole;
 
-/// Records of a task where shards do not say how many there are.
+/// The fewest records of a task where shards do not say how many there are.
 const TASK_RECORDS: u64 = 8192;
+/// The most such tasks: each of them leaves a file for each shard.
+const MOST_TASKS: u64 = 256;
 
 /// The file of a staging folder that says whether somebody is at work there.
 const LOCK: &str = "lock";
@@ -64,6 +67,11 @@ pub trait TaskRunner {
 
     /// Reports of all tasks, in their order. Files go to the folder.
     fn run(&mut self, stage: &FlowStage, folder: &Path) -> Result<Vec<TaskReport>, Error>;
+
+    /// Whether all is to end early; asked while something runs that is none of its tasks.
+    fn is_stopped(&self) -> bool {
+        false
+    }
 }
 
 impl FlowJob {
@@ -146,6 +154,9 @@ impl FlowJob {
         let engine = EngineSettings { memory, partitions, ..EngineSettings::default() };
         let cx = self.context(records.as_ref(), &engine)?;
         let rows = self.build(flows, &cx)?;
+        self.sink.check_columns(rows.schema())?;
+        // A shard is an open file for each who writes rows to it.
+        raise_open_files();
         let staging = StagingFolder::create(out)?;
         let left = match (FlowShape::of(&rows)?, &records) {
             (FlowShape::Map, Some(records)) => self.run_tasks(records, &staging.path, runner)?,
@@ -156,7 +167,7 @@ impl FlowJob {
                 let mapped = if runner.is_shared() || depends_on_order(&rows)? {
                     self.run_stages(flows, records.as_ref(), buckets, place, runner)?
                 } else {
-                    whole::run(&rows, self, buckets, place)?
+                    whole::run(&rows, self, buckets, place, &|| runner.is_stopped())?
                 };
                 // Shards are sorted, since no other order would be the same every time.
                 let sorted = self.sort(buckets, &mapped, place, runner)?;
@@ -176,7 +187,7 @@ impl FlowJob {
         let shards = self.sink.shard_count(Some(records.len()));
         let buckets = self.sink.is_shuffled().then_some(shards);
         let tasks = match buckets {
-            Some(_) => records.len().div_ceil(TASK_RECORDS).max(1),
+            Some(_) => shuffle_tasks(records.len()),
             None => shards,
         };
         let input = SharedRecords::of(records);
@@ -198,6 +209,12 @@ impl FlowJob {
     }
 }
 
+/// In how many tasks records are put into buckets.
+fn shuffle_tasks(records: u64) -> u64 {
+    let of_a_task = TASK_RECORDS.max(records.div_ceil(MOST_TASKS));
+    records.div_ceil(of_a_task).max(1)
+}
+
 /// Does tasks on threads of this process.
 pub struct TaskThreads<'a> {
     /// The program's flows.
@@ -213,6 +230,10 @@ pub struct TaskThreads<'a> {
 impl TaskRunner for TaskThreads<'_> {
     fn is_shared(&self) -> bool {
         false
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
     }
 
     fn run(&mut self, stage: &FlowStage, folder: &Path) -> Result<Vec<TaskReport>, Error> {
@@ -311,5 +332,21 @@ fn remove_abandoned(parent: &Path, prefix: &str) {
         if lock.as_ref().is_some_and(free) {
             let _ = fs::remove_dir_all(entry.path());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shuffle_has_a_bounded_number_of_tasks() {
+        let check = |records, expected| assert_eq!(shuffle_tasks(records), expected, "{records}");
+        check(0, 1);
+        check(8192, 1);
+        check(8193, 2);
+        check(256 * 8192, 256);
+        check(256 * 8192 + 1, 256);
+        check(10_000_000_000, 256);
     }
 }

@@ -113,8 +113,8 @@ impl Records {
             });
             match read {
                 Ok(()) => {}
-                // That is no fault of the record: the rest would be read from other places than they are at.
-                Err(error @ salamander_data::Error::Changed { .. }) => return Err(error.into()),
+                // No fault of the record: a disk or a store that fails, or a file that is another one by now.
+                Err(error) if !error.is_bad_data() => return Err(error.into()),
                 Err(error) => self.refuse(record, error.to_string(), bad),
             }
         }

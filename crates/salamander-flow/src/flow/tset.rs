@@ -1,6 +1,7 @@
 //! Rows on their way through a flow, with the words of Twister2's TSet. Nothing runs before an end is asked for:
 //! [`TSet::gather`], [`TSet::reduce`], [`TSet::for_each`], [`TSet::explain`] or a sink.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use datafusion::arrow::array::{BooleanArray, RecordBatch};
@@ -14,12 +15,16 @@ use datafusion::functions_aggregate::expr_fn::array_agg;
 use datafusion::logical_expr::{Expr, Partitioning, ident};
 use datafusion::prelude::{ParquetReadOptions, col};
 use futures::StreamExt;
+use salamander_files::{Durability, PendingFolder};
 
 use super::Error;
 use super::bad_rows::{BadRow, BadRows};
 use super::batches::{COMPUTE, FunctionNode, MakeFunction, NamedFunction, PartitionFunction};
 use super::context::FlowContext;
 use super::typed::{FlowRow, RowReader, batch_of, columns_of, row_json};
+
+/// The file in a folder that says that it was made by [`TSet::cache`].
+const KEPT: &str = ".kept-by-flow";
 
 /// Rows on their way through a flow; cheap to clone.
 #[derive(Clone)]
@@ -68,7 +73,7 @@ impl TSet {
     }
 
     /// Works on partitions: `make` is called once for each, and what it gives is called with rows in their order, some
-    /// at a time, and with none at the partition's end.
+    /// at a time, and once with none, at the partition's end.
     pub fn compute<A: FlowRow, B: FlowRow, F>(
         self,
         name: &str,
@@ -81,11 +86,15 @@ impl TSet {
         let schema = Arc::clone(&step.schema);
         let make: MakeFunction = Arc::new(move || {
             let (step, mut function) = (step.clone(), make());
-            Box::new(move |batch| {
-                let rows = match batch {
-                    Some(batch) => step.good(&batch)?.into_iter().map(|(_, row)| row).collect(),
+            Box::new(move |batch: Option<RecordBatch>| {
+                let rows: Vec<A> = match &batch {
+                    Some(batch) => step.good(batch)?.into_iter().map(|(_, row)| row).collect(),
                     None => Vec::new(),
                 };
+                // A function in front, or a filter, may leave none of a batch: that is not the end.
+                if batch.is_some() && rows.is_empty() {
+                    return Ok(RecordBatch::new_empty(Arc::clone(&step.schema)));
+                }
                 let made = function(rows).map_err(|reason| Error::step(&step.name, reason))?;
                 batch_of(&step.name, &step.schema, &made)
             })
@@ -181,26 +190,36 @@ impl TSet {
         self.with(|frame| frame.union_by_name(other.frame))
     }
 
-    /// Runs what comes before once, and keeps the rows as Parquet in a folder, which must not exist. Where several
-    /// processes share a flow, the one that leads does so, and the others read what it has kept.
-    pub fn cache(self, folder: &std::path::Path) -> Result<TSet, Error> {
-        let place = format!("{}/", folder.display());
-        let is_kept = self.cx.is_built_again && folder.is_dir();
-        if !is_kept {
-            std::fs::create_dir(folder).map_err(Error::io(folder))?;
-        }
+    /// Runs what comes before once, and keeps the rows as Parquet in a folder, in the place of what an earlier run has
+    /// kept there. Where several processes share a flow, the one that leads does so, and the others read what it has
+    /// kept.
+    pub fn cache(self, folder: &Path) -> Result<TSet, Error> {
         let cx = self.cx.clone();
-        let schema = self.frame.schema().as_arrow().clone();
-        let frame = cx.runtime.block_on(async {
-            if !is_kept {
-                let options = DataFrameWriteOptions::new();
-                self.frame.write_parquet(&place, options, None).await?;
-            }
-            // Of no rows there is no file, which could say what its columns are.
-            let options = ParquetReadOptions::default().schema(&schema);
-            cx.session.read_parquet(&place, options).await
-        })?;
+        let schema = self.schema().clone();
+        if !(cx.is_built_again && folder.is_dir()) {
+            self.keep(folder)?;
+        }
+        // Of no rows there is no file, which could say what its columns are.
+        let options = ParquetReadOptions::default().schema(&schema);
+        let place = format!("{}/", folder.display());
+        let frame = cx.runtime.block_on(cx.session.read_parquet(&place, options))?;
         Ok(cx.tset(frame))
+    }
+
+    /// Writes all rows to a folder, which is there when they are. Only what was made so is replaced.
+    fn keep(self, folder: &Path) -> Result<(), Error> {
+        if folder.exists() && !folder.join(KEPT).is_file() {
+            let reason = "holds something else than the rows of a cache: name another folder";
+            return Err(Error::step(&folder.display().to_string(), reason));
+        }
+        let name = folder.file_name().unwrap_or_default().to_string_lossy();
+        let beside = folder.with_file_name(format!(".{name}.new"));
+        let pending = PendingFolder::create(&beside).map_err(Error::io(&beside))?;
+        let (place, options) = (format!("{}/", beside.display()), DataFrameWriteOptions::new());
+        self.cx.runtime.block_on(self.frame.write_parquet(&place, options, None))?;
+        let mark = beside.join(KEPT);
+        std::fs::write(&mark, "").map_err(Error::io(&mark))?;
+        pending.replace(folder, Durability::Unsynced).map_err(Error::io(folder))
     }
 
     /// All rows in one place, in the order of partitions.

@@ -1,15 +1,19 @@
 //! Runs a flow whose rows meet in this process alone: DataFusion has all of it, and each of its partitions puts rows
 //! into buckets.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use datafusion::arrow::array::RecordBatch;
 use datafusion::arrow::datatypes::Schema;
+use datafusion::execution::TaskContext;
 use datafusion::physical_plan::ExecutionPlan;
 use futures::StreamExt;
-use futures::future::try_join_all;
+use tokio::task::{JoinSet, yield_now};
+use tokio::time::timeout;
 
 use super::Error;
 use super::bad_rows::{BadRow, SOURCE};
@@ -21,18 +25,22 @@ use super::sink::buckets::{BucketFile, BucketWriter, Bucketing};
 use super::stages::ExchangeWriter;
 use super::tset::TSet;
 
-/// Runs it, and tells what each partition has left.
+/// How often the wish to stop is looked at.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// Runs it, unless it is stopped, and tells what each partition has left.
 pub(crate) fn run(
     rows: &TSet,
     job: &FlowJob,
     buckets: u64,
     staging: &Path,
+    is_stopped: &dyn Fn() -> bool,
 ) -> Result<Vec<TaskReport>, Error> {
     let plan = rows.cx.runtime.block_on(rows.frame.create_physical_plan())?;
     let partitions = 0..plan.properties().output_partitioning().partition_count();
     let sink = SinkBuckets::new(rows.schema(), job, buckets)?;
     let writer = |number: usize| sink.writer(staging, &format!("whole-{number:05}"));
-    let left = write_partitions(&rows.cx, &plan, partitions, &writer)?;
+    let left = write_partitions(&rows.cx, &plan, partitions, &writer, is_stopped)?;
     let mut reports: Vec<TaskReport> = left.into_iter().map(TaskReport::of_buckets).collect();
     keep_bad_rows(rows.cx.bad.take(), &mut reports, staging)?;
     Ok(reports)
@@ -81,30 +89,56 @@ impl PartitionWriter {
     }
 }
 
-/// Works on some partitions of a plan at the same time, and tells what each has left, in their order.
+/// Works on some partitions of a plan at the same time, and tells what each has left, in their order. Asked to stop,
+/// it ends when nobody writes any more.
 pub(crate) fn write_partitions(
     cx: &FlowContext,
     plan: &Arc<dyn ExecutionPlan>,
     partitions: Range<usize>,
     writer: &dyn Fn(usize) -> Result<PartitionWriter, Error>,
+    is_stopped: &dyn Fn() -> bool,
 ) -> Result<Vec<Vec<BucketFile>>, Error> {
     let context = cx.session.task_ctx();
-    let mut tasks = Vec::with_capacity(partitions.len());
+    let mut tasks = JoinSet::new();
     for partition in partitions {
-        let mut writer = writer(partition)?;
-        let (plan, context) = (Arc::clone(plan), Arc::clone(&context));
-        tasks.push(cx.runtime.spawn(async move {
-            let mut rows = plan.execute(partition, context)?;
-            while let Some(batch) = rows.next().await {
-                writer.write(batch?)?;
-            }
-            writer.finish()
-        }));
+        let writer = writer(partition)?;
+        let work = write_partition(Arc::clone(plan), partition, Arc::clone(&context), writer);
+        tasks.spawn_on(async move { (partition, work.await) }, cx.runtime.handle());
     }
-    let finished = cx.runtime.block_on(try_join_all(tasks));
-    let finished =
-        finished.map_err(|error| Error::Invalid(format!("a thread has ended: {error}")))?;
-    finished.into_iter().collect()
+    let finished = cx.runtime.block_on(async {
+        let mut finished = BTreeMap::new();
+        let why = loop {
+            match timeout(LOOK, tasks.join_next()).await {
+                Ok(None) => return Ok(finished),
+                Ok(Some(Ok((partition, left)))) => {
+                    finished.insert(partition, left);
+                }
+                Ok(Some(Err(error))) => {
+                    break Error::Invalid(format!("a thread has ended: {error}"));
+                }
+                Err(_) if is_stopped() => break Error::Interrupted,
+                Err(_) => {}
+            }
+        };
+        tasks.shutdown().await;
+        Err(why)
+    })?;
+    finished.into_values().collect()
+}
+
+async fn write_partition(
+    plan: Arc<dyn ExecutionPlan>,
+    partition: usize,
+    context: Arc<TaskContext>,
+    mut writer: PartitionWriter,
+) -> Result<Vec<BucketFile>, Error> {
+    let mut rows = plan.execute(partition, context)?;
+    while let Some(batch) = rows.next().await {
+        writer.write(batch?)?;
+        // A source that is always ready would never let it be ended.
+        yield_now().await;
+    }
+    writer.finish()
 }
 
 /// Gives rows that were kept aside to the first of some reports. They came in no order of their own, so they get one.

@@ -16,7 +16,7 @@ use super::outputs::StepFiles;
 use super::planner::{Due, World};
 use super::process::{self, ChildEnd, ChildStart};
 use super::spec::{Pipeline, PipelineStep};
-use super::store::{ArtifactManifest, ArtifactStore};
+use super::store::{Artifact, ArtifactManifest, ArtifactStore};
 
 /// How often a wait is looked at.
 const LOOK: Duration = Duration::from_millis(20);
@@ -41,6 +41,15 @@ pub(crate) fn execute(
     note: &dyn Fn(String),
 ) -> Result<ArtifactManifest, StepFailure> {
     let Some(step) = pipeline.step(&due.step) else { return Err(StepFailure::Stopped) };
+    // Only who has it may end what an earlier process has left, which else is another's work.
+    let _lock = match store.lock_step(&due.instance, &due.key) {
+        Ok(lock) => lock,
+        Err(error) => return Err(StepFailure::Failed { why: error.to_string(), attempts: 0 }),
+    };
+    // Another process may have done it meanwhile.
+    if let Artifact::Whole(manifest) = store.artifact(&due.key) {
+        return Ok(*manifest);
+    }
     let begun = Instant::now();
     let mut attempts = 0;
     loop {

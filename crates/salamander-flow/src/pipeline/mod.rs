@@ -19,6 +19,7 @@ mod error;
 mod execute;
 pub mod key;
 mod kind;
+mod lock;
 mod outputs;
 pub mod planner;
 mod process;

@@ -265,6 +265,7 @@ impl<'a> Running<'a> {
         due: &Due,
         ended: Result<ArtifactManifest, StepFailure>,
     ) -> Result<(), Error> {
+        self.store.forget_addresses();
         let instance = due.instance.clone();
         let why = self.told.get(&instance).map(|told| told.why.clone()).unwrap_or_default();
         let outcome = match ended {

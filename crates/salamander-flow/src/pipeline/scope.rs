@@ -253,8 +253,10 @@ fn output_type(step: &PipelineStep, reference: &Reference) -> Result<Type, Error
             Some(_) => Ok(Type::File),
             None => {
                 let names = output_names(step);
-                let message = format!("name one of its outputs: {}", names.join(", "));
-                Err(reference.wrong(&message))
+                Err(reference.wrong(&match names.is_empty() {
+                    true => "it leaves nothing: name what it writes with `out`".to_string(),
+                    false => format!("name one of its outputs: {}", names.join(", ")),
+                }))
             }
         };
     };

@@ -1,14 +1,11 @@
 //! The folder of a pipeline: artifacts that are complete or absent, what was decided last, and who may write.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File, TryLockError};
-use std::io::{self, Write};
+use std::fs::{self, File};
+use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
-use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
-use rustix::process::{Pid, test_kill_process};
 use salamander_core::layout::{MANIFEST, PipelineLayout};
 use salamander_core::yaml::{self, Node, Value};
 use salamander_files::{Durability, real, replace, sync_folder_of, write_synced};
@@ -18,11 +15,8 @@ use serde_json::Value as Json;
 use super::Error;
 use super::digest::{Digester, Writers};
 use super::key::{Components, Key};
+use super::lock::{LockError, StepLock, hold, remove_locks};
 use super::planner::World;
-
-/// How long what a killed process has left may hold its lock, and how often that is looked at.
-const SETTLED: Duration = Duration::from_secs(10);
-const LOOK: Duration = Duration::from_millis(10);
 
 /// The hash of an address such as `s3://bucket/file`, or why it cannot be had.
 pub type Remote = fn(&str) -> Result<String, String>;
@@ -76,16 +70,22 @@ pub struct ArtifactStore {
     digester: Digester,
     program: OnceLock<Result<(PathBuf, String), String>>,
     remote: Remote,
+    /// What addresses hold, since a step has ended last.
+    asked: Mutex<BTreeMap<String, String>>,
     lock: Option<File>,
 }
 
 impl ArtifactStore {
     /// A folder that need not be there; nothing is written to it.
     pub fn open(folder: &Path, remote: Remote) -> Result<Self, Error> {
-        let folder = std::path::absolute(folder).map_err(Error::io(folder))?;
-        let layout = PipelineLayout::new(folder);
+        let whole = match folder.exists() {
+            true => fs::canonicalize(folder),
+            false => std::path::absolute(folder),
+        };
+        let layout = PipelineLayout::new(whole.map_err(Error::io(folder))?);
         let digester = Digester::load(&layout.digests());
-        Ok(Self { layout, digester, program: OnceLock::new(), remote, lock: None })
+        let (program, asked) = (OnceLock::new(), Mutex::default());
+        Ok(Self { layout, digester, program, remote, asked, lock: None })
     }
 
     /// The folder by the names of what is in it.
@@ -95,36 +95,39 @@ impl ArtifactStore {
 
     /// Makes the folder, and makes sure that no other process runs a pipeline in it. Single steps share it.
     pub fn claim(&mut self, single_step: bool) -> Result<(), Error> {
+        let folder = self.layout.folder();
+        fs::create_dir_all(folder).map_err(Error::io(folder))?;
+        // Without links and `..`: programs tell what they have written by such paths, and that must be below it.
+        let whole = fs::canonicalize(folder).map_err(Error::io(folder))?;
+        self.layout = PipelineLayout::new(whole);
         let layout = &self.layout;
         for folder in [layout.artifacts(), layout.unfinished(), layout.steps(), layout.logs()] {
             fs::create_dir_all(&folder).map_err(Error::io(&folder))?;
         }
         let path = layout.lock();
-        let mut options = File::options();
-        options.read(true).write(true).create(true).truncate(false);
-        let mut file = options.open(&path).map_err(Error::io(&path))?;
-        let begun = Instant::now();
-        loop {
-            match if single_step { file.try_lock_shared() } else { file.try_lock() } {
-                Ok(()) => break,
-                Err(TryLockError::WouldBlock) => {
-                    let holder = holder(&path);
-                    // A child that was not yet a program of its own when its parent was killed, or gave the lock up.
-                    let is_own = holder == std::process::id().to_string();
-                    if (is_gone(&holder) || is_own) && begun.elapsed() < SETTLED {
-                        sleep(LOOK);
-                        continue;
-                    }
-                    return Err(Error::Locked { folder: layout.folder().to_path_buf(), holder });
-                }
-                Err(TryLockError::Error(cause)) => return Err(Error::Io { path, cause }),
+        let lock = hold(&path, single_step).map_err(|error| match error {
+            LockError::Held(holder) => {
+                Error::Locked { folder: layout.folder().to_path_buf(), holder }
             }
+            LockError::Io(cause) => Error::Io { path, cause },
+        })?;
+        if !single_step {
+            [layout.unfinished(), layout.logs()].iter().for_each(|folder| remove_locks(folder));
         }
-        let pid = std::process::id();
-        let written = file.set_len(0).and_then(|()| writeln!(file, "{pid}"));
-        written.map_err(Error::io(&path))?;
-        self.lock = Some(file);
+        self.lock = Some(lock);
         Ok(())
+    }
+
+    /// Keeps other processes from a step: from its log, and from the folder that it writes to, which another step may
+    /// have too.
+    pub(crate) fn lock_step(&self, instance: &str, key: &Key) -> Result<StepLock, LockError> {
+        let folder = self.layout.unfinished().join(format!("{}.lock", key.0));
+        StepLock::of([self.log(instance, "lock"), folder])
+    }
+
+    /// Forgets what addresses were said to hold: a step that has ended may have written there.
+    pub(crate) fn forget_addresses(&self) {
+        self.asked.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
     /// Keeps what was learned about contents.
@@ -197,7 +200,17 @@ impl ArtifactStore {
 
 impl World for ArtifactStore {
     fn digest(&self, place: &str) -> Result<String, String> {
-        if place.contains("://") { (self.remote)(place) } else { self.digester.place(place) }
+        if !place.contains("://") {
+            return self.digester.place(place);
+        }
+        // Steps that wait are looked at again and again; a server is asked once meanwhile.
+        let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(digest) = asked.get(place) {
+            return Ok(digest.clone());
+        }
+        let digest = (self.remote)(place)?;
+        asked.insert(place.to_string(), digest.clone());
+        Ok(digest)
     }
 
     fn experiment(&self, file: &Path, sets: &[String]) -> Result<Vec<(String, String)>, String> {
@@ -265,19 +278,27 @@ fn named_data(root: &Node, folder: &Path) -> Vec<(String, String)> {
     found.map(|(label, place)| (label, whole(place))).collect()
 }
 
-/// Who has said to hold a lock.
-fn holder(path: &Path) -> String {
-    match fs::read_to_string(path).unwrap_or_default().trim() {
-        "" => "another".to_string(),
-        pid => pid.to_string(),
-    }
-}
-
-fn is_gone(holder: &str) -> bool {
-    let pid = holder.parse().ok().and_then(Pid::from_raw);
-    pid.is_some_and(|pid| test_kill_process(pid).is_err())
-}
-
 fn file_name(instance: &str) -> String {
     instance.replace('[', ".").replace(']', "")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    #[test]
+    fn an_address_is_asked_once_until_a_step_has_ended() {
+        static ASKED: AtomicUsize = AtomicUsize::new(0);
+        let folder = tempfile::tempdir().expect("a folder");
+        let remote = |_: &str| -> Result<String, String> {
+            Ok(format!("version {}", ASKED.fetch_add(1, Ordering::Relaxed)))
+        };
+        let store = ArtifactStore::open(folder.path(), remote).expect("a store");
+        let ask = || store.digest("s3://bucket/a").expect("an answer");
+        assert_eq!([ask(), ask()], ["version 0", "version 0"]);
+        store.forget_addresses();
+        assert_eq!([ask(), ask()], ["version 1", "version 1"]);
+    }
 }

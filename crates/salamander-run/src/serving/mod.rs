@@ -16,6 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::available_parallelism;
 use std::time::{Duration, Instant};
 
+use salamander_files::raise_open_files;
 use salamander_serve::{AddressUse, Opener, Registry, Server, SourceToServe};
 use salamander_train::checkpoint::Which;
 use salamander_train::model::Models;
@@ -149,7 +150,8 @@ impl Service {
             registry =
                 registry.with_opener(Arc::new(FoundSource { making, find: Arc::clone(find) }));
         }
-        raise_descriptors();
+        // A connection is an open file.
+        raise_open_files();
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(cores().min(4))
             .thread_name("serve")
@@ -274,14 +276,6 @@ impl Opener for FoundSource {
         model.name = name.map(str::to_string).or(model.name);
         self.making.source(&model).map_err(|error| error.to_string())
     }
-}
-
-/// A connection is a file descriptor, and the usual bound of those is low for a server.
-fn raise_descriptors() {
-    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
-    // Where that is not allowed, there are as many as there were.
-    let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
 }
 
 fn cores() -> usize {

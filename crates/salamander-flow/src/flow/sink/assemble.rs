@@ -123,6 +123,7 @@ pub(crate) fn assemble(
         "digest": summary.digest, "shards": shards,
     });
     write(&pending.path().join(MANIFEST), format!("{manifest:#}\n").as_bytes())?;
+    sync_folder(pending.path())?;
     pending.commit(out, Durability::Synced).map_err(Error::io(out))?;
     Ok(summary)
 }
@@ -146,7 +147,13 @@ fn place_shards(
         fs::rename(&path, output.join(&file)).map_err(Error::io(&path))?;
         shards.push(ShardFile { file, ..shard.clone() });
     }
+    numbers.keys().try_for_each(|part| sync_folder(&output.join(part)))?;
     Ok(shards)
+}
+
+/// Waits until the disk knows the names in a folder.
+fn sync_folder(folder: &Path) -> Result<(), Error> {
+    real().sync_folder(folder).map_err(Error::io(folder))
 }
 
 fn collect_bad(reports: &[TaskReport], staging: &Path, output: &Path) -> Result<u64, Error> {
@@ -190,7 +197,7 @@ fn write_vocabularies(
         let lines: String = words.iter().map(|(word, _)| format!("{word}\n")).collect();
         write(&folder.join(format!("{column}.txt")), lines.as_bytes())?;
     }
-    Ok(())
+    sync_folder(&folder)
 }
 
 /// Measures the first part, in the order of its rows: parts of a fixed size are merged in their order, so neither

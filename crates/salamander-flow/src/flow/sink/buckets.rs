@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::fs::File;
-use std::io::{BufReader, BufWriter};
+use std::io::{self, BufReader, BufWriter};
 use std::path::{Path, PathBuf};
 
 use datafusion::arrow::array::{Array, RecordBatch, UInt32Array};
@@ -14,6 +14,7 @@ use datafusion::arrow::ipc::reader::StreamReader;
 use datafusion::arrow::ipc::writer::StreamWriter;
 use datafusion::arrow::row::{RowConverter, Rows, SortField};
 use datafusion::arrow::util::display::array_value_to_string;
+use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use crate::flow::Error;
@@ -95,12 +96,14 @@ impl BucketFiles {
         bucket: u64,
         rows: &RecordBatch,
     ) -> Result<&mut BucketFile, Error> {
+        let open = self.open.len();
         let (writer, file) = match self.open.entry(bucket) {
             Entry::Occupied(open) => open.into_mut(),
             Entry::Vacant(place) => {
                 let file = format!("{}-bucket-{bucket:05}.arrow", self.name);
                 let path = self.folder.join(&file);
-                let out = BufWriter::new(File::create(&path).map_err(Error::io(&path))?);
+                let out = File::create(&path).map_err(|cause| not_created(&path, open, cause))?;
+                let out = BufWriter::new(out);
                 let writer = StreamWriter::try_new(out, &self.schema)?;
                 let classes = BTreeMap::new();
                 place.insert((writer, BucketFile { bucket, file, rows: 0, classes }))
@@ -120,6 +123,17 @@ impl BucketFiles {
             files.push(file);
         }
         Ok(files)
+    }
+}
+
+/// Of a bound of the system it is said what can be done about it.
+fn not_created(path: &Path, open: usize, cause: io::Error) -> Error {
+    match Errno::from_io_error(&cause) {
+        Some(Errno::MFILE | Errno::NFILE) => Error::Invalid(format!(
+            "{cause}, with {open} for the shards of one part of the rows: write fewer shards (--shards, or more \
+             records in each with --shard-records), or raise the limit (ulimit -n)"
+        )),
+        _ => Error::io(path)(cause),
     }
 }
 

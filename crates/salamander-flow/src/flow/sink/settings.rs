@@ -1,5 +1,7 @@
 //! What is written: format, shards, order, parts, statistics and vocabularies.
 
+use datafusion::arrow::datatypes::Schema;
+use salamander_core::yaml::nearest;
 use salamander_data::Format;
 use serde::{Deserialize, Serialize};
 
@@ -87,6 +89,24 @@ impl SinkSettings {
         if !self.split.is_empty() {
             let divided = salamander_data::split::stratified_counts(&[], &self.split);
             divided.map_err(|error| Error::Invalid(error.to_string()))?;
+        }
+        Ok(())
+    }
+
+    /// Refuses columns that the rows of a flow do not have.
+    pub(crate) fn check_columns(&self, rows: &Schema) -> Result<(), Error> {
+        let there: Vec<&str> = rows.fields().iter().map(|field| field.name().as_str()).collect();
+        let classes = self.stratify.iter().map(|name| ("stratify", name));
+        let counted = self.vocabularies.iter().map(|name| ("vocabulary", name));
+        for (word, name) in classes.chain(counted) {
+            if there.contains(&name.as_str()) {
+                continue;
+            }
+            let hint = match nearest(name, there.iter().copied()) {
+                Some(near) => format!("did you mean \"{near}\"?"),
+                None => format!("there are: {}", there.join(", ")),
+            };
+            return Err(Error::step(word, format!("no column \"{name}\" ({hint})")));
         }
         Ok(())
     }

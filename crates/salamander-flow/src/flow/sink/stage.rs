@@ -162,7 +162,8 @@ impl MapStage {
         let engine = EngineSettings { partitions, memory, ..EngineSettings::default() };
         let cx = FlowContext::new(&engine)?
             .with_input(records, range)
-            .with_parameters(job.parameters.clone());
+            .with_parameters(job.parameters.clone())
+            .built_again();
         let rows = job.build(flows, &cx)?;
         let columns = WrittenColumns::new(rows.schema(), job.sink.format()?)?;
         let mut report = TaskReport::default();

@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 
 use super::settings::SinkSettings;
 use crate::flow::Error;
-use crate::flow::cells::{WrittenColumns, row_columns, row_of};
+use crate::flow::cells::{WrittenColumns, refuse_null_items, row_columns, row_of};
 
 /// Rows that are written at a time, so that the size is looked at now and then.
 const SLICE: usize = 1024;
@@ -162,6 +162,7 @@ impl<'a> ShardWriter<'a> {
                 }
             }
             ShardOutput::Rows(sink) => {
+                rows.iter().try_for_each(refuse_null_items)?;
                 for row in rows.iter().flat_map(|rows| each_row(rows, &self.as_rows.schema)) {
                     sink.write(&row)?;
                 }

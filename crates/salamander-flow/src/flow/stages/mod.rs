@@ -87,7 +87,8 @@ impl ShuffleStage {
             let writer = ExchangeWriter::new(files, routing, partition, stage.partitions())?;
             Ok(PartitionWriter::Exchange(writer))
         };
-        let left = write_partitions(&rows.cx, &stage.plan, stage.of_task(task), &writer)?;
+        let (cx, of_task) = (&rows.cx, stage.of_task(task));
+        let left = write_partitions(cx, &stage.plan, of_task, &writer, &|| false)?;
         let mut report = TaskReport::of_buckets(left.concat());
         report.add_bad(&rows.cx.bad.take(), folder, &name)?;
         Ok(report)
