@@ -14,7 +14,7 @@ use tests::chaos::{self, Fire, left_behind, names, processes_of};
 use crate::elastic::fire;
 use crate::faults::SmallDisk;
 use crate::interrupted::{signal, start, steps_logged};
-use crate::support::{PROGRAM, Workplace, may_change_host, skip};
+use crate::support::{PROGRAM, Workplace, has_ended, may_change_host, skip};
 
 /// A moment in the life of a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -196,8 +196,7 @@ fn a_flipped_bit_in_any_file_of_a_run_is_found_or_changes_nothing() {
     let processes = chaos::children_of(run.child.id());
     signal(&run.child, Signal::KILL);
     run.child.wait().expect("ended");
-    let is_there = |pid: &u32| Path::new(&format!("/proc/{pid}/exe")).exists();
-    while processes.iter().any(is_there) {
+    while !processes.iter().all(|pid| has_ended(*pid)) {
         std::thread::sleep(Duration::from_millis(5));
     }
     run.hurry();

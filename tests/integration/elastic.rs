@@ -10,7 +10,7 @@ use serde_json::Value;
 use tests::chaos::{self, Fire, Story};
 
 use crate::interrupted::{signal, start, steps_logged};
-use crate::support::{PROGRAM, Workplace, digits_experiment, points_csv};
+use crate::support::{PROGRAM, Workplace, digits_experiment, has_ended, points_csv};
 
 /// The loss of every step of a run.
 pub(crate) fn losses(summary: &Value) -> Vec<f64> {
@@ -173,7 +173,7 @@ fn a_killed_parent_leaves_nobody_and_the_run_goes_on_later() {
     signal(&child, Signal::KILL);
     child.wait().expect("ended");
     let begun = Instant::now();
-    while children.iter().any(|pid| Path::new(&format!("/proc/{pid}")).exists()) {
+    while !children.iter().all(|pid| has_ended(*pid)) {
         assert!(begun.elapsed() < Duration::from_secs(20), "children outlive their parent");
         std::thread::sleep(Duration::from_millis(20));
     }

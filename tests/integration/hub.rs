@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::hub_told::is_whole;
 use crate::postgres::PostgresServer;
 use crate::search::running;
-use crate::support::{PROGRAM, Workplace, points_csv};
+use crate::support::{PROGRAM, Workplace, has_ended, points_csv};
 
 const SINGLE: &str = "\
 name: one model
@@ -323,15 +323,13 @@ fn folders_of(parent: &Path) -> Vec<PathBuf> {
 }
 
 fn is_ours(pid: i32, place: &Path) -> bool {
-    let read = |name: &str| fs::read(format!("/proc/{pid}/{name}")).unwrap_or_default();
     // Roles and trials call themselves otherwise: the file is what counts.
     let program = fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
-    let command = String::from_utf8_lossy(&read("cmdline")).into_owned();
+    let command = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let command = String::from_utf8_lossy(&command);
     let folder = fs::read_link(format!("/proc/{pid}/cwd")).unwrap_or_default();
-    let state = String::from_utf8_lossy(&read("stat")).into_owned();
-    let is_gone = state.rsplit_once(')').is_none_or(|(_, rest)| rest.trim_start().starts_with('Z'));
     let here = folder.starts_with(place) || command.contains(&*place.to_string_lossy());
-    !is_gone && here && program == Path::new(PROGRAM)
+    !has_ended(pid.unsigned_abs()) && here && program == Path::new(PROGRAM)
 }
 
 pub(crate) fn processes_of(place: &Workplace) -> Vec<i32> {

@@ -82,6 +82,28 @@ impl Ended {
     }
 }
 
+/// Whether a process has ended. One whose parent is gone may stay in the list as a zombie: in a container the first
+/// process, which inherits it, need not ask for it.
+pub(crate) fn has_ended(pid: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    // The name, which may have anything in it, is in brackets; the state is the letter after it.
+    stat.rsplit_once(')').is_none_or(|(_, rest)| rest.trim_start().starts_with(['Z', 'X']))
+}
+
+#[test]
+fn a_process_that_nobody_has_waited_for_has_ended() {
+    let mut child = Command::new("cat").stdin(Stdio::piped()).spawn().expect("it starts");
+    assert!(!has_ended(child.id()), "it waits for its input");
+    drop(child.stdin.take());
+    while !has_ended(child.id()) {
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    let entry = Path::new("/proc").join(child.id().to_string());
+    assert!(entry.exists(), "it is a zombie");
+    child.wait().expect("ended");
+    assert!(has_ended(child.id()));
+}
+
 /// The final weights of a run, as they are on disk.
 pub(crate) fn weights_of(summary: &Value) -> Vec<u8> {
     let checkpoint = summary["checkpoint"].as_str().expect("a checkpoint");

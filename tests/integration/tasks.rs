@@ -9,7 +9,7 @@ use serde_json::Value;
 use tests::chaos::children_of;
 
 use crate::interrupted::signal;
-use crate::support::{Ended, Workplace, digits, digits_experiment, points_csv};
+use crate::support::{Ended, Workplace, digits, digits_experiment, has_ended, points_csv};
 
 /// A model whose batches take their time, trained, with its run's folder and the file of its records.
 fn slow_run(place: &Workplace, delay_ms: u64) -> (String, String) {
@@ -143,7 +143,7 @@ fn ctrl_c_ends_every_worker_and_leaves_no_file() {
     signal(&child, Signal::INT);
     assert_eq!(child.wait().expect("ended").code(), Some(130));
     for worker in workers {
-        assert!(!Path::new(&format!("/proc/{worker}")).exists(), "worker {worker} is left");
+        assert!(has_ended(worker), "worker {worker} is left");
     }
     assert_eq!(scratch(Path::new(&run)), None);
     assert!(!place.path().join("p.jsonl").exists() && !place.path().join("p.jsonl.tmp").exists());
@@ -159,7 +159,7 @@ fn what_a_killed_parent_leaves_goes_with_the_next() {
     signal(&child, Signal::KILL);
     child.wait().expect("ended");
     let begun = Instant::now();
-    while workers.iter().any(|pid| Path::new(&format!("/proc/{pid}")).exists()) {
+    while !workers.iter().all(|pid| has_ended(*pid)) {
         assert!(begun.elapsed() < Duration::from_secs(20), "workers outlive their parent");
         std::thread::sleep(Duration::from_millis(10));
     }

@@ -131,6 +131,12 @@ struct Pushed {
     measured: Measured,
 }
 
+/// Never inlined: compiled with this crate, at its level of optimisation, and not with the model.
+#[inline(never)]
+fn scale(values: &mut [f32], factor: f32) {
+    values.iter_mut().for_each(|value| *value *= factor);
+}
+
 impl<T: Trial> BatchComputer<T> {
     fn work(&mut self, session: &mut LeaseSession) -> Result<(), Error> {
         // There are no groups: each trains by itself.
@@ -276,7 +282,7 @@ impl<T: Trial> BatchComputer<T> {
         let gradient_norm = norm.map(|norm| norm / share);
         let mut rows = rows.into_inner();
         for row in &mut rows {
-            row.values.iter_mut().for_each(|value| *value *= divisor);
+            scale(&mut row.values, divisor);
         }
         let (ids, values) = self.dense.pieces(&gradient.into_host(false)?);
         let factor = self.job.course.factor_of(name, &brief.plateau);

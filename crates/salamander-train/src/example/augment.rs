@@ -32,13 +32,13 @@ pub trait Augmented {
 
 impl<T: Number> Augmented for Vec<T> {
     fn augment(&mut self, shape: [usize; 3], changes: &[Augmentation], rng: &mut Rng) {
-        augment_planes(self, shape, changes, rng);
+        T::augment_all(self, shape, changes, rng);
     }
 }
 
 impl<T: Number, const N: usize> Augmented for [T; N] {
     fn augment(&mut self, shape: [usize; 3], changes: &[Augmentation], rng: &mut Rng) {
-        augment_planes(self, shape, changes, rng);
+        T::augment_all(self, shape, changes, rng);
     }
 }
 
@@ -59,7 +59,7 @@ impl Augmented for Image {
 }
 
 /// Changes planes of pixels that follow each other.
-fn augment_planes<T: Copy + Default>(
+pub(super) fn augment_planes<T: Copy + Default>(
     values: &mut [T],
     shape: [usize; 3],
     changes: &[Augmentation],

@@ -1,9 +1,11 @@
 //! Rust types that a column can be read into.
 
+use salamander_core::seed::Rng;
 use salamander_data::{Row, Value};
 
-use super::DecodeError;
+use super::augment::augment_planes;
 use super::kind::{Float, Int, Kind};
+use super::{Augmentation, DecodeError};
 
 /// A type that holds the values of one input or label.
 #[diagnostic::on_unimplemented(
@@ -61,6 +63,46 @@ pub trait Number: Copy + Default + Send + 'static {
     fn float(self) -> f32;
     /// As an integer.
     fn int(self) -> i64;
+
+    /// The values of columns, one after the other.
+    fn read_all(row: &Row<'_>, columns: &[&str]) -> Result<Vec<Self>, DecodeError>;
+    /// Appends all of them as floats.
+    fn append_floats(values: &[Self], out: &mut Vec<f32>);
+    /// Appends all of them as integers.
+    fn append_ints(values: &[Self], out: &mut Vec<i64>);
+    /// Changes planes of pixels as [`Augmented`](super::Augmented) says.
+    fn augment_all(values: &mut [Self], shape: [usize; 3], changes: &[Augmentation], rng: &mut Rng);
+}
+
+/// What goes over all values of a column, never inlined: it is compiled with this crate, at its level of optimisation,
+/// and not again in every crate that has an example, at the level of that one.
+macro_rules! over_all_values {
+    () => {
+        #[inline(never)]
+        fn read_all(row: &Row<'_>, columns: &[&str]) -> Result<Vec<Self>, DecodeError> {
+            numbers(row, columns)
+        }
+
+        #[inline(never)]
+        fn append_floats(values: &[Self], out: &mut Vec<f32>) {
+            out.extend(values.iter().map(|value| value.float()));
+        }
+
+        #[inline(never)]
+        fn append_ints(values: &[Self], out: &mut Vec<i64>) {
+            out.extend(values.iter().map(|value| value.int()));
+        }
+
+        #[inline(never)]
+        fn augment_all(
+            values: &mut [Self],
+            shape: [usize; 3],
+            changes: &[Augmentation],
+            rng: &mut Rng,
+        ) {
+            augment_planes(values, shape, changes, rng);
+        }
+    };
 }
 
 macro_rules! whole {
@@ -79,6 +121,7 @@ macro_rules! whole {
             fn int(self) -> i64 {
                 self as i64
             }
+            over_all_values!();
         })*
     };
 }
@@ -113,6 +156,7 @@ macro_rules! real {
             fn int(self) -> i64 {
                 self as i64
             }
+            over_all_values!();
         })*
     };
 }
@@ -135,6 +179,8 @@ impl Number for bool {
     fn int(self) -> i64 {
         i64::from(self)
     }
+
+    over_all_values!();
 }
 
 impl<T: Number> Column for T {
@@ -142,7 +188,7 @@ impl<T: Number> Column for T {
     type Item = T;
 
     fn read(row: &Row<'_>, columns: &[&str]) -> Result<Self, DecodeError> {
-        let values = numbers::<T>(row, columns)?;
+        let values = T::read_all(row, columns)?;
         match values.as_slice() {
             [value] => Ok(*value),
             many => Err(wrong_count(columns, many.len(), 1)),
@@ -167,11 +213,19 @@ impl<T: Number> Column for Vec<T> {
     type Item = T;
 
     fn read(row: &Row<'_>, columns: &[&str]) -> Result<Self, DecodeError> {
-        numbers(row, columns)
+        T::read_all(row, columns)
     }
 
     fn items(&self) -> impl Iterator<Item = T> {
         self.iter().copied()
+    }
+
+    fn floats(&self, out: &mut Vec<f32>) {
+        T::append_floats(self, out);
+    }
+
+    fn ints(&self, out: &mut Vec<i64>) {
+        T::append_ints(self, out);
     }
 
     fn zeros(len: usize) -> Self {
@@ -188,13 +242,21 @@ impl<T: Number, const N: usize> Column for [T; N] {
     type Item = T;
 
     fn read(row: &Row<'_>, columns: &[&str]) -> Result<Self, DecodeError> {
-        let values = numbers::<T>(row, columns)?;
+        let values = T::read_all(row, columns)?;
         let found = values.len();
         values.try_into().map_err(|_| wrong_count(columns, found, N))
     }
 
     fn items(&self) -> impl Iterator<Item = T> {
         self.iter().copied()
+    }
+
+    fn floats(&self, out: &mut Vec<f32>) {
+        T::append_floats(self, out);
+    }
+
+    fn ints(&self, out: &mut Vec<i64>) {
+        T::append_ints(self, out);
     }
 
     fn zeros(_len: usize) -> Self {

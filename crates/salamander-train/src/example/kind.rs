@@ -108,13 +108,21 @@ pub struct Scale {
     pub scale: f32,
 }
 
+impl Scale {
+    /// Never inlined: compiled with this crate, at its level of optimisation.
+    #[inline(never)]
+    fn apply(self, values: &mut [f32]) {
+        values.iter_mut().for_each(|value| *value = (*value - self.offset) * self.scale);
+    }
+}
+
 /// A tensor of scaled floats, whatever the column's own kind.
 pub fn float_tensor<'a, const D: usize, C: Column + 'a>(
     target: Target<'_, D>,
     columns: impl Iterator<Item = &'a C>,
-    Scale { offset, scale }: Scale,
+    scale: Scale,
 ) -> Result<Tensor<D>, DecodeError> {
     let mut values = target.values(columns, C::floats)?;
-    values.iter_mut().for_each(|value| *value = (*value - offset) * scale);
+    scale.apply(&mut values);
     Ok(target.floats(values))
 }

@@ -14,8 +14,14 @@ pub fn normalised_tensor<'a, const D: usize, C: Column + 'a>(
 ) -> Result<Tensor<D>, DecodeError> {
     let mut values = target.values(columns, C::floats)?;
     let each = target.shape[1..].iter().product::<usize>() / statistics.len().max(1);
-    for (part, (mean, std)) in values.chunks_mut(each.max(1)).zip(statistics.iter().cycle()) {
+    normalise_all(&mut values, each.max(1), statistics);
+    Ok(target.floats(values))
+}
+
+/// So many values of each column in turn. Never inlined: compiled with this crate, at its level of optimisation.
+#[inline(never)]
+fn normalise_all(values: &mut [f32], each: usize, statistics: &[(f32, f32)]) {
+    for (part, (mean, std)) in values.chunks_mut(each).zip(statistics.iter().cycle()) {
         part.iter_mut().for_each(|value| *value = normalise(*value, *mean, *std));
     }
-    Ok(target.floats(values))
 }

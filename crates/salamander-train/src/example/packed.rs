@@ -7,6 +7,21 @@ pub trait Packed: Sized {
 
     /// Cuts a value off at the front; nothing where the bytes are no such value.
     fn unpack(bytes: &mut &[u8]) -> Option<Self>;
+
+    /// Appends one value after the other.
+    fn pack_all(values: &[Self], out: &mut Vec<u8>) {
+        values.iter().for_each(|value| value.pack(out));
+    }
+
+    /// Cuts so many values off at the front.
+    fn unpack_all(bytes: &mut &[u8], count: usize) -> Option<Vec<Self>> {
+        // No more room than the bytes can fill.
+        let mut values = Vec::with_capacity(count.min(bytes.len()));
+        for _ in 0..count {
+            values.push(Self::unpack(bytes)?);
+        }
+        Some(values)
+    }
 }
 
 macro_rules! numbers {
@@ -20,6 +35,23 @@ macro_rules! numbers {
                 let (value, rest) = bytes.split_first_chunk()?;
                 *bytes = rest;
                 Some(Self::from_le_bytes(*value))
+            }
+
+            // Never inlined: compiled with this crate, at its level of optimisation, and not in every crate that has
+            // an example, at the level of that one.
+            #[inline(never)]
+            fn pack_all(values: &[Self], out: &mut Vec<u8>) {
+                out.reserve(size_of_val(values));
+                values.iter().for_each(|value| out.extend_from_slice(&value.to_le_bytes()));
+            }
+
+            #[inline(never)]
+            fn unpack_all(bytes: &mut &[u8], count: usize) -> Option<Vec<Self>> {
+                let length = count.checked_mul(size_of::<$type>())?;
+                let (values, rest) = bytes.split_at_checked(length)?;
+                *bytes = rest;
+                let (values, _) = values.as_chunks::<{ size_of::<$type>() }>();
+                Some(values.iter().map(|value| Self::from_le_bytes(*value)).collect())
             }
         })*
     };
@@ -54,31 +86,22 @@ impl Packed for String {
 impl<T: Packed> Packed for Vec<T> {
     fn pack(&self, out: &mut Vec<u8>) {
         (self.len() as u64).pack(out);
-        self.iter().for_each(|item| item.pack(out));
+        T::pack_all(self, out);
     }
 
     fn unpack(bytes: &mut &[u8]) -> Option<Self> {
-        let length = u64::unpack(bytes)?;
-        // No more room than the bytes can fill.
-        let mut items = Vec::with_capacity(usize::try_from(length).ok()?.min(bytes.len()));
-        for _ in 0..length {
-            items.push(T::unpack(bytes)?);
-        }
-        Some(items)
+        let length = usize::try_from(u64::unpack(bytes)?).ok()?;
+        T::unpack_all(bytes, length)
     }
 }
 
 impl<T: Packed, const N: usize> Packed for [T; N] {
     fn pack(&self, out: &mut Vec<u8>) {
-        self.iter().for_each(|item| item.pack(out));
+        T::pack_all(self, out);
     }
 
     fn unpack(bytes: &mut &[u8]) -> Option<Self> {
-        let mut items = Vec::with_capacity(N);
-        for _ in 0..N {
-            items.push(T::unpack(bytes)?);
-        }
-        items.try_into().ok()
+        T::unpack_all(bytes, N)?.try_into().ok()
     }
 }
 

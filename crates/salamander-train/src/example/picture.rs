@@ -24,6 +24,17 @@ impl Column for Image {
         self.planes()
     }
 
+    // Never inlined, as with numbers: compiled with this crate, at its level of optimisation.
+    #[inline(never)]
+    fn floats(&self, out: &mut Vec<f32>) {
+        out.extend(self.planes().map(f32::from));
+    }
+
+    #[inline(never)]
+    fn ints(&self, out: &mut Vec<i64>) {
+        out.extend(self.planes().map(i64::from));
+    }
+
     fn zeros(len: usize) -> Self {
         let side = ((len / 3) as f64).sqrt() as u32;
         Image { width: side, height: side, pixels: vec![0; len] }
