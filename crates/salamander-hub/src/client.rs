@@ -149,7 +149,8 @@ impl HubClient {
     /// Its file.
     pub fn config(&self, id: ExperimentId) -> Result<String, Error> {
         let answer: Json = self.get(&format!("api/v1/experiments/{id}/config"), &())?;
-        Ok(answer["config"].as_str().unwrap_or_default().to_string())
+        let missing = || Error::NotFound(format!("experiment {id} has no file"));
+        answer["config"].as_str().map(str::to_string).ok_or_else(missing)
     }
 
     /// The checkpoints of all its trials, the best first.

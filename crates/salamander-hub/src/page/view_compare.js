@@ -268,13 +268,26 @@ async function drawFiles(element, { view, runs }) {
   }
   const other = others.find((run) => run.id === view.params.against) ?? others[0];
   const file = async (run) => (await get(`experiments/${run.experiment}/config`, {}, view.signal)).config;
-  const [a, b] = await Promise.all([file(base), file(other)]);
+  const choice = select(`${names.get(base.id)} beside`, others.map((run) => [run.id, names.get(run.id)]), other.id, (value) => {
+    view.set({ against: value });
+    drawFiles(element, { view, runs });
+  });
+  let [a, b] = [null, null];
+  try {
+    [a, b] = await Promise.all([file(base), file(other)]);
+  } catch (error) {
+    // All else of the view is there without them.
+    if (!view.signal.aborted) fill(element, h("div", { class: "bar" }, choice, h("span", { class: "error", role: "alert" }, error.message)));
+    return;
+  }
+  const without = [[base, a], [other, b]].filter(([, text]) => text === null).map(([run]) => names.get(run.id));
+  if (without.length) {
+    fill(element, h("div", { class: "bar" }, choice, h("span", { class: "soft" }, `${without.join(" and ")} ${without.length === 1 ? "has" : "have"} no file`)));
+    return;
+  }
   const lines = diffLines(a, b);
   const signs = { same: " ", gone: "\u2212", new: "+" };
   const changed = lines.filter(({ kind }) => kind !== "same").length;
-  fill(element, h("div", { class: "bar" }, select(`${names.get(base.id)} beside`, others.map((run) => [run.id, names.get(run.id)]), other.id, (value) => {
-    view.set({ against: value });
-    drawFiles(element, { view, runs });
-  }), h("span", { class: "soft" }, changed ? `${changed} lines differ` : "the files are the same; trials of a search differ in their hyperparameters only")),
+  fill(element, h("div", { class: "bar" }, choice, h("span", { class: "soft" }, changed ? `${changed} lines differ` : "the files are the same; trials of a search differ in their hyperparameters only")),
   h("pre", { class: "diff", tabindex: "0", "aria-label": "difference of configurations" }, nearChanges(lines).map(({ kind, text, count }) => h("div", { class: kind === "left" ? "same" : kind }, kind === "left" ? `  \u22ef ${count} lines` : `${signs[kind]} ${text}`))));
 }

@@ -37,7 +37,9 @@ await page.click("dialog button:text-is('Close')");
 // What a client of MLflow has registered stands on the page, as text.
 const register = async (call, body) => {
   const answer = await fetch(`${base}/api/2.0/mlflow/${call}`, { method: "POST", headers: { Authorization: `Bearer ${EDITOR}`, "Content-Type": "application/json" }, body: JSON.stringify(body) });
-  assert.equal(answer.status, 200, await answer.text());
+  const text = await answer.text();
+  assert.equal(answer.status, 200, text);
+  return JSON.parse(text);
 };
 const hostile = "<img src=x onerror='window.hurt=1'>";
 await register("registered-models/create", { name: "<b>theirs", description: hostile });
@@ -48,6 +50,28 @@ await page.waitForSelector("[aria-label='versions of <b>theirs']");
 const registered = await page.textContent("main");
 for (const part of ["<b>theirs", hostile, "the first", "champion"]) assert(registered.includes(part), part);
 assert.equal(await page.evaluate(() => window.hurt), undefined, "a description was executed");
+// Runs that a client has logged have no file: their hyperparameters are shown, and they are compared as others are.
+const logged = async (name, rate) => {
+  const { run } = await register("runs/create", { experiment_id: "0", run_name: name });
+  const metrics = [1, 2, 3].map((step) => ({ key: "score", value: step * rate, timestamp: 1_700_000_000_000 + step * 1000, step }));
+  await register("runs/log-batch", { run_id: run.info.run_id, params: [{ key: "rate", value: String(rate) }], metrics });
+  return run.info.run_id;
+};
+const theirs = [await logged("one of theirs", 0.5), await logged("another of theirs", 0.25)];
+const listed = (await (await fetch(`${base}/api/v1/runs?limit=100`, { headers: { Authorization: `Bearer ${EDITOR}` } })).json()).items;
+const [one, another, ours] = ["one of theirs", "another of theirs", "live"].map((name) => listed.find((run) => run.name === name).id);
+const open = async (hash) => {
+  await page.goto("about:blank");
+  await page.goto(`${base}/${hash}`);
+  await page.waitForSelector(".view[data-ready]");
+};
+await open(`#/run/${one}/config`);
+assert((await page.textContent("main")).includes("rate0.5"), "hyperparameters instead of a file");
+await open(`#/compare?runs=${one},${another}`);
+await page.waitForFunction(() => document.querySelector("main").textContent.includes("have no file"));
+await page.waitForFunction(() => document.querySelector("figure.chart canvas")?.dataset.curves === "2");
+await open(`#/compare?runs=${ours},${one}`);
+await page.waitForFunction(() => document.querySelector("main").textContent.includes("one of theirs has no file"));
 // A viewer may look, and is told why nothing more.
 await page.goto(`${base}/#/search/1`);
 await page.click("button:text-is('Archive')");
