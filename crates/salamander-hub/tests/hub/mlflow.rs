@@ -4,6 +4,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::process::Command;
 
+use salamander_hub::Error;
 use salamander_hub::api::Access;
 use salamander_hub::ingest::Ingester;
 use salamander_hub::store::points::Window;
@@ -101,6 +102,44 @@ fn a_curve_that_many_log_at_once_has_each_step_once() {
 }
 
 #[test]
+fn what_is_logged_without_a_step_is_one_point_with_the_last_value() {
+    let runs = tempfile::tempdir().expect("a folder");
+    let summary = |serving: &Serving| {
+        let store = serving.hub.store();
+        let listed = store.runs(&Default::default()).expect("read").items;
+        let run = listed.iter().find(|run| run.name == "stepless").expect("there");
+        let metrics = store.metrics(run.id).expect("read");
+        let m = metrics.iter().find(|metric| metric.name == "m").expect("there").clone();
+        (run.steps, m.points, m.last, m.min, m.max)
+    };
+    let expected = (9, 1, Some(1.0), Some(1.0), Some(1.0));
+    {
+        let serving = Serving::start(runs.path(), Access::Open);
+        let client = serving.client();
+        let new = json!({"experiment_id": "0", "run_name": "stepless"});
+        let made: Json = client.post("api/2.0/mlflow/runs/create", &new).expect("made");
+        let run = made["run"]["info"]["run_id"].as_str().expect("a run");
+        let log = |key: &str, value: f64, step: i64| {
+            let point =
+                json!({"run_id": run, "key": key, "value": value, "timestamp": 5, "step": step});
+            client.post::<Json>("api/2.0/mlflow/runs/log-metric", &point).expect("logged");
+        };
+        log("loss", 0.5, 9);
+        [3.0, 2.0, 1.0].map(|value| log("m", value, 0));
+        let found: Json =
+            client.get("api/2.0/mlflow/runs/get", &json!({"run_id": run})).expect("read");
+        let found = found["run"]["data"]["metrics"].as_array().expect("metrics").clone();
+        let m = found.iter().find(|metric| metric["key"] == "m").expect("there");
+        assert_eq!(m["value"], 1.0, "what clients read");
+        assert_eq!(summary(&serving), expected);
+    }
+    // The run goes on, so another hub reads its file again, and it adds nothing.
+    assert_eq!(summary(&Serving::start(runs.path(), Access::Open)), expected);
+    crate::place::forget(runs.path()).expect("removed");
+    assert_eq!(summary(&Serving::start(runs.path(), Access::Open)), expected, "made again");
+}
+
+#[test]
 fn a_run_of_a_client_goes_on_though_it_has_no_folder() {
     let runs = tempfile::tempdir().expect("a folder");
     let serving = Serving::start(runs.path(), Access::Open);
@@ -112,6 +151,11 @@ fn a_run_of_a_client_goes_on_though_it_has_no_folder() {
     assert_eq!((run.state.as_str(), run.reason.as_deref()), ("running", None));
     let experiment = serving.hub.store().experiment(run.experiment).expect("there");
     assert_eq!(experiment.state, "running");
+    let config = format!("api/v1/experiments/{}/config", run.experiment);
+    let config: Json = serving.client().get(&config, &json!({})).expect("no file is no error");
+    assert_eq!(config["config"], Json::Null);
+    let missing = serving.client().config(run.experiment);
+    assert!(matches!(missing, Err(Error::NotFound(_))), "{missing:?}");
 }
 
 #[test]
