@@ -38,7 +38,10 @@ export function curveCharts(body, view, runs, { height = 260, usual = null, fetc
         test = (name) => name.includes(view.params.metrics);
       }
     }
-    return allNames().filter(test).sort((a, b) => (a === "loss" ? -1 : b === "loss" ? 1 : a < b ? -1 : 1));
+    const known = allNames();
+    const fitting = known.filter(test);
+    // Whose metrics have other names than ours shows all of them, until some are asked for.
+    return (fitting.length || view.params.metrics ? fitting : known).sort((a, b) => (a === "loss" ? -1 : b === "loss" ? 1 : a < b ? -1 : 1));
   };
   /// What is to be drawn, the newest of each chart. A frame has no more of it than it has time for.
   const due = new Map();
@@ -105,10 +108,12 @@ export function curveCharts(body, view, runs, { height = 260, usual = null, fetc
     const lines = series(runs, curves, {
       color: (run, at) => (params.group ? color(at) : colors.get(run.id)), group: params.group, pinned: params.pinned,
     });
+    const timed = params.x === "relative" || params.x === "wall";
+    const left = timed ? runs.filter((run) => name in (run.metrics ?? {}) && !curves[run.id]).length : 0;
     charts.get(name)?.set(lines, {
       xLabel: axisName(params.x), logX: params.logx === "1", logY: params.logy === "1", smooth: Number(params.smooth ?? 0),
       from: params.from === undefined ? undefined : Number(params.from), to: params.to === undefined ? undefined : Number(params.to),
-      wall: params.x === "wall", note: noteOf(curves, params),
+      wall: params.x === "wall", note: noteOf(curves, params, left),
     });
   };
   const failed = (error) => {

@@ -57,14 +57,38 @@ const logged = async (name, rate) => {
   await register("runs/log-batch", { run_id: run.info.run_id, params: [{ key: "rate", value: String(rate) }], metrics });
   return run.info.run_id;
 };
-const theirs = [await logged("one of theirs", 0.5), await logged("another of theirs", 0.25)];
-const listed = (await (await fetch(`${base}/api/v1/runs?limit=100`, { headers: { Authorization: `Bearer ${EDITOR}` } })).json()).items;
-const [one, another, ours] = ["one of theirs", "another of theirs", "live"].map((name) => listed.find((run) => run.name === name).id);
+const listed = async (name) => {
+  const answer = await fetch(`${base}/api/v1/runs?limit=100`, { headers: { Authorization: `Bearer ${EDITOR}` } });
+  return (await answer.json()).items.find((run) => run.name === name);
+};
 const open = async (hash) => {
   await page.goto("about:blank");
   await page.goto(`${base}/${hash}`);
   await page.waitForSelector(".view[data-ready]");
 };
+const says = (text) => page.waitForFunction((part) => document.querySelector("main").textContent.includes(part), text);
+const theirs = await logged("one of theirs", 0.5);
+const [{ id: one, experiment }, { id: ours }] = [await listed("one of theirs"), await listed("live")];
+// A second run that comes while the page of its experiment is open is compared with the first.
+await open(`#/search/${experiment}`);
+await says("1 run of clients of MLflow");
+await page.waitForSelector("h2:text-is('Parallel coordinates')", { state: "hidden" });
+await logged("another of theirs", 0.25);
+await page.waitForSelector("h2:text-is('Parallel coordinates')", { state: "visible" });
+const { id: another } = await listed("another of theirs");
+// Whose metrics have other names than ours has charts of them, and none over times that nobody has told.
+await open(`#/run/${one}`);
+await page.waitForFunction(() => document.querySelector("figure.chart canvas")?.dataset.curves === "1");
+await open(`#/run/${one}/curves?x=wall`);
+await page.waitForFunction(() => document.querySelector("figure.chart canvas")?.dataset.curves === "0");
+await says("1 run tells no time of steps");
+// The addresses that a client prints.
+const places = [[`experiments/0/runs/${theirs}`, `run/${one}`], ["experiments/0", `search/${experiment}`], [`experiments/1/runs/5a1a${"1".padStart(14, "0")}${"1".padStart(14, "0")}`, `run/${ours}`]];
+for (const [printed, place] of places) {
+  await page.goto("about:blank");
+  await page.goto(`${base}/#/${printed}`);
+  await page.waitForFunction((hash) => location.hash === hash && document.querySelector(".view[data-ready] h1"), `#/${place}`);
+}
 await open(`#/run/${one}/config`);
 assert((await page.textContent("main")).includes("rate0.5"), "hyperparameters instead of a file");
 await open(`#/compare?runs=${one},${another}`);
@@ -72,6 +96,23 @@ await page.waitForFunction(() => document.querySelector("main").textContent.incl
 await page.waitForFunction(() => document.querySelector("figure.chart canvas")?.dataset.curves === "2");
 await open(`#/compare?runs=${ours},${one}`);
 await page.waitForFunction(() => document.querySelector("main").textContent.includes("one of theirs has no file"));
+// An address that is none says so; a token that is good no more leads to the login.
+await page.goto("about:blank");
+await page.goto(`${base}/#/run/%`);
+await says("This did not work");
+await open("#/models");
+await page.waitForFunction(() => document.getElementById("live").textContent === "live");
+await page.route("**/api/v1/*", (route) => route.fulfill({ status: 401, contentType: "application/json", body: '{"error":"this token is nobody\'s"}' }));
+await page.evaluate(() => {
+  for (const hidden of [true, false]) {
+    Object.defineProperty(document, "hidden", { get: () => hidden, configurable: true });
+    document.dispatchEvent(new Event("visibilitychange"));
+  }
+});
+await page.waitForSelector(".login input");
+await page.unroute("**/api/v1/*");
+await enter(TOKEN);
+await page.waitForSelector(".view.models[data-ready]");
 // A viewer may look, and is told why nothing more.
 await page.goto(`${base}/#/search/1`);
 await page.click("button:text-is('Archive')");
