@@ -4,10 +4,11 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::process::Command;
 
-use salamander_hub::Error;
 use salamander_hub::api::Access;
 use salamander_hub::ingest::Ingester;
 use salamander_hub::store::points::Window;
+use salamander_hub::store::users::UserRole;
+use salamander_hub::{Error, now};
 use serde_json::{Value as Json, json};
 
 use crate::folders::{Serving, write_run};
@@ -198,11 +199,53 @@ fn what_is_wrong_is_said_as_clients_expect_it() {
     }
 }
 
+#[test]
+fn who_is_not_let_in_is_told_so_as_clients_expect_it() {
+    let runs = tempfile::tempdir().expect("a folder");
+    let serving = Serving::start(runs.path(), Access::Tokens);
+    let store = serving.hub.store();
+    store.set_user("viewer", UserRole::Viewer, now()).expect("made");
+    let token = store.new_token("viewer", now(), None).expect("made");
+    let asked = |request: &str, token: &str| {
+        ask_with(&serving, request, &format!("Authorization: Bearer {token}\r\n"))
+    };
+    let check = |answer: &str, status: u16, code: &str| {
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status}")), "{answer}");
+        let body = answer.split_once("\r\n\r\n").expect("a body").1;
+        let body: Json = serde_json::from_str(body).expect("JSON");
+        assert_eq!(body["error_code"], code, "{body}");
+        assert!(body["message"].is_string(), "{body}");
+    };
+    for request in
+        ["POST /api/2.0/mlflow/runs/create", "PUT /api/2.0/mlflow-artifacts/artifacts/0/x"]
+    {
+        check(&asked(request, &token), 403, "PERMISSION_DENIED");
+    }
+    let stranger = |path: &str| asked(&format!("GET {path}"), "slm_a_b");
+    check(&stranger("/ajax-api/2.0/mlflow/runs/get"), 401, "UNAUTHENTICATED");
+    // Too many wrong ones, in this minute or in another one.
+    let refused = loop {
+        let answer = stranger("/api/3.0/mlflow/server-info");
+        if !answer.starts_with("HTTP/1.1 401") {
+            break answer;
+        }
+    };
+    check(&refused, 429, "REQUEST_LIMIT_EXCEEDED");
+    assert!(refused.to_lowercase().contains("retry-after: "), "{refused}");
+    // Calls of our own have our words.
+    assert!(stranger("/api/v1/runs").contains("{\"error\":"));
+}
+
 /// A request as it stands, and its answer.
 fn ask(serving: &Serving, request: &str) -> String {
+    ask_with(serving, request, "")
+}
+
+/// The same with lines of headers.
+fn ask_with(serving: &Serving, request: &str, headers: &str) -> String {
     let mut stream = TcpStream::connect(serving.address).expect("connected");
     let head = format!(
-        "{request} HTTP/1.1\r\nHost: {}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n",
+        "{request} HTTP/1.1\r\nHost: {}\r\n{headers}Content-Length: 0\r\nConnection: close\r\n\r\n",
         serving.address
     );
     stream.write_all(head.as_bytes()).expect("sent");
