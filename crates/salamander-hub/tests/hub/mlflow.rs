@@ -126,7 +126,9 @@ fn what_is_logged_without_a_step_is_one_point_with_the_last_value() {
             client.post::<Json>("api/2.0/mlflow/runs/log-metric", &point).expect("logged");
         };
         log("loss", 0.5, 9);
-        [3.0, 2.0, 1.0].map(|value| log("m", value, 0));
+        for value in [3.0, 2.0, 1.0] {
+            log("m", value, 0);
+        }
         let found: Json =
             client.get("api/2.0/mlflow/runs/get", &json!({"run_id": run})).expect("read");
         let found = found["run"]["data"]["metrics"].as_array().expect("metrics").clone();
