@@ -149,7 +149,8 @@ impl HubClient {
     /// Its file.
     pub fn config(&self, id: ExperimentId) -> Result<String, Error> {
         let answer: Json = self.get(&format!("api/v1/experiments/{id}/config"), &())?;
-        Ok(answer["config"].as_str().unwrap_or_default().to_string())
+        let missing = || Error::NotFound(format!("experiment {id} has no file"));
+        answer["config"].as_str().map(str::to_string).ok_or_else(missing)
     }
 
     /// The checkpoints of all its trials, the best first.
@@ -343,7 +344,8 @@ async fn answer<T: DeserializeOwned>(hub: &str, response: Response) -> Result<T,
         return serde_json::from_slice(&bytes).map_err(|error| broken(&error));
     }
     let told: Json = serde_json::from_slice(&bytes).unwrap_or_default();
-    let reason = match told["error"].as_str() {
+    // Calls of MLflow's are refused in its words.
+    let reason = match told["error"].as_str().or(told["message"].as_str()) {
         Some(reason) => reason.to_string(),
         None => format!("{status}: {}", String::from_utf8_lossy(&bytes).trim()),
     };

@@ -45,7 +45,9 @@ pub struct Listen {
 impl Listen {
     /// How it may be reached; refuses what would let strangers in.
     pub fn access(&self, store: &Store) -> Result<Access, Error> {
-        if self.address.ip().is_loopback() && !self.login {
+        // What a proxy passes on comes from wherever the proxy can be reached.
+        let stays_here = self.address.ip().is_loopback() && self.proxy.is_none();
+        if stays_here && !self.login {
             return Ok(Access::Open);
         }
         let address = self.address;
@@ -186,6 +188,24 @@ pub async fn bind(address: SocketAddr) -> Result<TcpListener, Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::users::UserRole;
+
+    #[test]
+    fn a_proxy_on_this_machine_opens_nothing_to_those_who_reach_it() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let store = Store::open(&folder.path().join("hub.sqlite")).expect("made");
+        let listen = |proxy: Option<IpAddr>| {
+            let address = SocketAddr::from(([127, 0, 0, 1], 0));
+            Listen { address, tls: None, proxy, login: false }
+        };
+        assert_eq!(listen(None).access(&store).expect("open"), Access::Open);
+        let proxied = listen(Some(IpAddr::from([127, 0, 0, 1])));
+        let refused = proxied.access(&store).expect_err("nobody could log in");
+        assert!(refused.to_string().contains("salamander hub token"), "{refused}");
+        store.set_user("ada", UserRole::Admin, 0).expect("made");
+        store.new_token("ada", 0, None).expect("made");
+        assert_eq!(proxied.access(&store).expect("with a login"), Access::Tokens);
+    }
 
     #[test]
     fn only_a_proxy_says_where_a_request_comes_from() {

@@ -16,6 +16,11 @@ pub(crate) fn client() -> Result<Client, reqwest::Error> {
     Client::builder().connect_timeout(CONNECT).timeout(ANSWER).build()
 }
 
+/// How long the answer to a request with so many bytes may take, where the line carries a megabyte in a second.
+pub(crate) fn patience(bytes: usize) -> Duration {
+    ANSWER + Duration::from_secs(bytes as u64 / 1_000_000)
+}
+
 /// An error with what it came from.
 pub(crate) fn reasons(error: &dyn Error) -> String {
     let mut text = error.to_string();
@@ -25,4 +30,15 @@ pub(crate) fn reasons(error: &dyn Error) -> String {
         next = error.source();
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_large_file_may_take_longer_than_an_answer() {
+        assert_eq!(patience(500), ANSWER);
+        assert_eq!(patience(2_000_000_000), ANSWER + Duration::from_secs(2000));
+    }
 }

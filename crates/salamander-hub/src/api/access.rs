@@ -14,6 +14,7 @@ use axum::response::{IntoResponse, Response};
 use super::attempts::LoginAttempts;
 use crate::Error;
 use crate::hub::now;
+use crate::mlflow;
 use crate::store::Store;
 use crate::store::users::{User, UserRole};
 
@@ -154,11 +155,14 @@ pub(super) async fn check(
             )),
         },
     };
-    let looks = only_looks(request.method(), request.uri().path());
+    let path = request.uri().path();
+    let refuse: fn(Error) -> Response = match mlflow::is_call(path) {
+        true => mlflow::refuse,
+        false => Error::into_response,
+    };
     match user {
-        Ok(user) if !looks && user.role < UserRole::Editor => {
-            let reason = format!("{} may look, and change nothing", user.name);
-            Error::Forbidden(reason).into_response()
+        Ok(user) if !only_looks(request.method(), path) && user.role < UserRole::Editor => {
+            refuse(Error::Forbidden(format!("{} may look, and change nothing", user.name)))
         }
         Ok(user) => {
             let admission = Admission { guard, token: presented, looked: Instant::now() };
@@ -166,7 +170,7 @@ pub(super) async fn check(
             request.extensions_mut().insert(admission);
             next.run(request).await
         }
-        Err(error) => error.into_response(),
+        Err(error) => refuse(error),
     }
 }
 

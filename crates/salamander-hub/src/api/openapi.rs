@@ -123,7 +123,7 @@ const ROUTES: &[Route] = &[
         "What it is made from and starts from, and what starts from it.",
         "Anything",
     ),
-    get("/api/v1/experiments/{id}/config", "Its file.", "Anything"),
+    get("/api/v1/experiments/{id}/config", "Its file, or null.", "Anything"),
     get("/api/v1/experiments/{id}/checkpoints", "Of all trials, the best first.", "List"),
     Route {
         query: &[LOGS],

@@ -1,5 +1,7 @@
 //! Everything that is looked at.
 
+use std::io::ErrorKind;
+
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -73,8 +75,12 @@ pub(super) fn experiment(hub: &Hub, id: ExperimentId, _: NoParams) -> Result<Exp
 
 pub(super) fn config(hub: &Hub, id: ExperimentId, _: NoParams) -> Result<Value, Error> {
     let config = match hub.store().experiment_config(id)? {
-        Some(config) => config,
-        None => hub.config_in_force(&hub.store().experiment(id)?.folder)?,
+        Some(config) => Some(config),
+        None => match hub.config_in_force(&hub.store().experiment(id)?.folder) {
+            // Experiments of MLflow's clients have none.
+            Err(Error::File { source, .. }) if source.kind() == ErrorKind::NotFound => None,
+            config => Some(config?),
+        },
     };
     Ok(json!({"experiment": id, "config": config}))
 }

@@ -1,7 +1,8 @@
 //! Shows the runs of clients beside all others: in the store, which lists, curves and the page are made from.
 //!
 //! The store is made from what clients said, as everything in it is made from files. A curve there goes forward by
-//! steps; values that come late are in the history only.
+//! steps; values that come late are in the history only. Who logs without a step sends 0 each time: the last value of
+//! a step is the one that counts, as it is for clients.
 
 use std::collections::BTreeMap;
 
@@ -93,12 +94,14 @@ impl Mlflow {
             }
         };
         let points = forward(values, &last);
-        let most = points.values().filter_map(|points| points.last()).map(|point| point.step).max();
+        let steps = points.values().filter_map(|points| points.last()).map(|point| point.step);
+        // A metric that is behind does not take the run back.
+        let most = steps.max().max(last.values().copied().max().filter(|_| !points.is_empty()));
         self.hub().store().write(move |tx| {
             experiments::set_facts(tx, experiment, &of_experiment)?;
             runs::set_facts(tx, id, &facts)?;
             if let Some(steps) = most {
-                points::append(tx, id, &points)?;
+                points::append_or_replace(tx, id, &points)?;
                 runs::set_progress(tx, id, &MetricsProgress { steps, epoch: 0 })?;
             }
             Ok(())
@@ -131,15 +134,19 @@ impl Mlflow {
     }
 }
 
-/// The points that follow what is there, by metric.
+/// The points that follow what is there, by metric: of each step the last value. The first point of a curve may be of
+/// the step that its last one was of, and takes its place.
 fn forward(values: Vec<(String, MetricValue)>, last: &BTreeMap<String, i64>) -> NewPoints {
     let mut points = NewPoints::new();
     for (key, one) in values {
         let before = points.get(&key).and_then(|points: &Vec<StoredPoint>| points.last());
         let before = before.map(|point| point.step).or(last.get(&key).copied());
-        if before.is_none_or(|before| one.step > before) {
-            points.entry(key).or_default().push(StoredPoint { step: one.step, value: one.value });
+        if before.is_some_and(|before| one.step < before) {
+            continue;
         }
+        let curve = points.entry(key).or_default();
+        curve.pop_if(|last| last.step == one.step);
+        curve.push(StoredPoint { step: one.step, value: one.value });
     }
     points
 }
@@ -169,12 +176,23 @@ fn facts(run: &MlflowRun) -> RunFacts {
 mod tests {
     use super::*;
 
+    fn points(values: &[(i64, f64)], last: Option<i64>) -> Vec<(i64, f64)> {
+        let measured = |(step, value): &(i64, f64)| {
+            ("loss".to_string(), MetricValue { value: *value, timestamp: 0, step: *step })
+        };
+        let last = last.map(|step| ("loss".to_string(), step)).into_iter().collect();
+        let points = forward(values.iter().map(measured).collect(), &last);
+        points["loss"].iter().map(|point| (point.step, point.value)).collect()
+    }
+
     #[test]
-    fn a_curve_goes_forward() {
-        let one = |step| ("loss".to_string(), MetricValue { value: 1.0, timestamp: 0, step });
-        let last = [("loss".to_string(), 2)].into();
-        let points = forward([1, 3, 3, 2, 5].map(one).to_vec(), &last);
-        let steps: Vec<i64> = points["loss"].iter().map(|point| point.step).collect();
-        assert_eq!(steps, [3, 5]);
+    fn a_curve_goes_forward_and_has_the_last_value_of_each_step() {
+        let values = [(1, 1.0), (3, 2.0), (3, 3.0), (2, 4.0), (5, 5.0)];
+        assert_eq!(points(&values, None), [(1, 1.0), (3, 3.0), (5, 5.0)]);
+        assert_eq!(points(&values, Some(2)), [(3, 3.0), (5, 5.0)]);
+        // What is read again is what was there.
+        assert_eq!(points(&values, Some(5)), [(5, 5.0)]);
+        // Without a step it is 0 each time.
+        assert_eq!(points(&[(0, 3.0), (0, 2.0), (0, 1.0)], Some(0)), [(0, 1.0)]);
     }
 }

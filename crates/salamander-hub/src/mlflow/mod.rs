@@ -26,6 +26,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 pub use api::routes;
+pub(crate) use api::{is_call, refuse};
 use events::{Tracked, TrackingEvent};
 use refusal::MlflowRefusal;
 use salamander_core::layout::METRICS;

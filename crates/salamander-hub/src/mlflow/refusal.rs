@@ -45,7 +45,9 @@ impl From<Error> for MlflowRefusal {
         let code = match status {
             400 | 409 => "INVALID_PARAMETER_VALUE",
             404 => "RESOURCE_DOES_NOT_EXIST",
-            401 | 403 => "PERMISSION_DENIED",
+            401 => "UNAUTHENTICATED",
+            403 => "PERMISSION_DENIED",
+            429 => "REQUEST_LIMIT_EXCEEDED",
             503 => "TEMPORARILY_UNAVAILABLE",
             _ => "INTERNAL_ERROR",
         };

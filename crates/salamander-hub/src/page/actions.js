@@ -35,7 +35,9 @@ export function experimentActions(experiment, changed) {
   });
   return h("div", { class: "bar actions" }, wanted.map(verb), priority,
     experiment.labels.map((name) => h("span", { class: "label" }, name,
-      button("\u00d7", () => doing(() => act("PATCH", path, { remove_labels: [name] })), { "aria-label": `remove label ${name}` }))),
+      button("\u00d7", async () => {
+        if (await ask({ title: `Remove label ${name}?`, text: `Of experiment ${experiment.id}, ${experiment.name}.`, confirm: "Remove" })) doing(() => act("PATCH", path, { remove_labels: [name] }));
+      }, { "aria-label": `remove label ${name}` }))),
     button("Label\u2026", async () => {
       const answer = await ask({ title: "Add a label", confirm: "Add label", fields: [{ name: "label", label: "Label", required: true }] });
       if (answer?.label.trim()) doing(() => act("PATCH", path, { add_labels: [answer.label.trim()] }));

@@ -100,12 +100,34 @@ export async function all(path, params, each, signal) {
   return items;
 }
 
-/// Server-sent events with our header, which EventSource cannot send. Goes on by itself until it is aborted.
+/// Until somebody sees the page.
+function inSight(signal) {
+  return new Promise((done) => {
+    const look = () => {
+      if (document.hidden && !signal.aborted) return;
+      document.removeEventListener("visibilitychange", look);
+      signal.removeEventListener("abort", look);
+      done();
+    };
+    document.addEventListener("visibilitychange", look);
+    signal.addEventListener("abort", look);
+    look();
+  });
+}
+
+/// Server-sent events with our header, which EventSource cannot send. Goes on by itself until it is aborted. A browser
+/// has six connections to a hub, for all its tabs: one that nobody looks at keeps none.
 export async function stream(path, signal, each, state = () => {}) {
   let last = null;
-  while (!signal.aborted) {
+  for (;;) {
+    await inSight(signal);
+    if (signal.aborted) return;
+    const own = new AbortController();
+    const leave = () => (document.hidden || signal.aborted) && own.abort();
+    document.addEventListener("visibilitychange", leave);
+    signal.addEventListener("abort", leave);
     try {
-      const response = await fetch(`/api/v1/${path}`, { headers: headers(last ? { "Last-Event-ID": last } : {}), signal });
+      const response = await fetch(`/api/v1/${path}`, { headers: headers(last ? { "Last-Event-ID": last } : {}), signal: own.signal });
       if (!response.ok) throw await failure(response);
       state(true);
       const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
@@ -121,9 +143,12 @@ export async function stream(path, signal, each, state = () => {}) {
     } catch (error) {
       if (signal.aborted) return;
       if (error.status === 401) throw error;
+    } finally {
+      document.removeEventListener("visibilitychange", leave);
+      signal.removeEventListener("abort", leave);
     }
     state(false);
-    await new Promise((done) => setTimeout(done, 1000));
+    if (!document.hidden) await new Promise((done) => setTimeout(done, 1000));
   }
 }
 

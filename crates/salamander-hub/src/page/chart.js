@@ -430,12 +430,17 @@ export class Chart {
       root.append(make("text", { x: scales.x(value), y: box.top + box.height + 16, "text-anchor": "middle", fill: colors.text }, this.xText(value, grid)));
     }
     root.append(make("text", { x: box.left + box.width, y: height - 2, "text-anchor": "end", fill: colors.text }, this.options.xLabel ?? ""));
+    // As on the canvas: a part of the axis is drawn within it.
+    const clip = make("clipPath", { id: "plot" });
+    clip.append(make("rect", { x: box.left, y: 0, width: box.width, height }));
+    const plot = make("g", { "clip-path": "url(#plot)" });
+    root.append(clip, plot);
     for (const path of this.paths(scales)) {
       const d = path.points.map(([move, x, y]) => `${move ? "M" : "L"}${x.toFixed(2)} ${y.toFixed(2)}`).join("");
-      root.append(make("path", {
+      plot.append(make("path", {
         d, fill: path.fill ? path.color : "none", stroke: path.fill ? "none" : path.color, "stroke-width": path.width, opacity: path.alpha,
       }));
-      for (const [x, y] of path.dots) root.append(make("circle", { cx: x, cy: y, r: 2.2, fill: path.color, opacity: path.alpha }));
+      for (const [x, y] of path.dots) plot.append(make("circle", { cx: x, cy: y, r: 2.2, fill: path.color, opacity: path.alpha }));
     }
     save(fileName(this.title, ".svg"), new Blob([new XMLSerializer().serializeToString(root)], { type: "image/svg+xml" }));
   }

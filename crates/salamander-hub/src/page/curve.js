@@ -119,7 +119,8 @@ export function nearest(xs, x) {
   return Math.abs(xs[low] - x) <= Math.abs(xs[high] - x) ? low : high;
 }
 
-/// The mean of several curves over a common axis, with the band between the smallest and the largest.
+/// The mean of several curves over a common axis, with the band between the smallest and the largest: also of points
+/// between the places at which the mean is taken.
 export function band(curves, columns) {
   const all = curves.filter((curve) => curve.xs.length)
     .map((curve) => ({ xs: curve.xs, ys: curve.ys.map((y) => (isGap(y) ? NaN : y)) }));
@@ -127,6 +128,15 @@ export function band(curves, columns) {
   const from = Math.min(...all.map((curve) => curve.xs[0]));
   const to = Math.max(...all.map((curve) => curve.xs[curve.xs.length - 1]));
   const out = { xs: [], ys: [], low: [], high: [] };
+  const extremes = Array.from({ length: columns + 1 }, () => [Infinity, -Infinity]);
+  for (const { xs, ys } of all) {
+    for (let at = 0; at < xs.length; at += 1) {
+      const column = extremes[to > from ? Math.round(((xs[at] - from) / (to - from)) * columns) : 0];
+      if (!column || !Number.isFinite(ys[at])) continue;
+      if (ys[at] < column[0]) column[0] = ys[at];
+      if (ys[at] > column[1]) column[1] = ys[at];
+    }
+  }
   for (let at = 0; at <= columns; at += 1) {
     const x = from + ((to - from) * at) / columns;
     const values = all.filter((curve) => x >= curve.xs[0] && x <= curve.xs[curve.xs.length - 1])
@@ -134,8 +144,8 @@ export function band(curves, columns) {
     if (!values.length) continue;
     out.xs.push(x);
     out.ys.push(values.reduce((sum, y) => sum + y, 0) / values.length);
-    out.low.push(Math.min(...values));
-    out.high.push(Math.max(...values));
+    out.low.push(Math.min(extremes[at][0], ...values));
+    out.high.push(Math.max(extremes[at][1], ...values));
   }
   return out;
 }

@@ -32,7 +32,8 @@ export async function load(runs, metrics, { params, pixels, signal }) {
     out[metric] = {};
     for (const run of runs) {
       const curve = found.get(run.id)?.[metric];
-      if (!curve) continue;
+      // Who tells no time has no place on an axis of it.
+      if (!curve || (timed && !times.get(run.id)?.time?.steps.length)) continue;
       if (along) {
         const by = along.get(run.id)?.[axis.slice(7)];
         if (by) out[metric][run.id] = { ...byMetric(curve, by), points: curve.points, reduced: curve.reduced };
@@ -105,8 +106,8 @@ function xAxis(run, axis, time) {
     const [steps, at] = [time?.steps ?? [], time?.values ?? []];
     const begin = axis === "relative" ? at[0] ?? 0 : 0;
     return {
-      to: (step) => (steps.length ? interpolate(steps, at, step) - begin : step),
-      back: (x) => (steps.length ? interpolate(at, steps, x + begin) : x),
+      to: (step) => interpolate(steps, at, step) - begin,
+      back: (x) => (steps.length ? interpolate(at, steps, x + begin) : NaN),
     };
   }
   // Steps are what they are.
@@ -142,15 +143,26 @@ export function series(runs, curves, { color, group, pinned }) {
     const key = groupOf(run, group);
     groups.set(key, [...(groups.get(key) ?? []), run]);
   }
-  return [...groups].map(([key, members], at) => ({
-    name: `${group} = ${key} (${members.length})`, color: color(members[0], at), strong: true,
-    ...band(members.map((run) => curves[run.id]), 300),
-  }));
+  const names = namesOf(runs);
+  return [...groups].flatMap(([key, members], at) => {
+    // Of lines that go back and forth there is no mean: they stay what they are.
+    if (members.some((run) => curves[run.id].unsorted)) {
+      return members.map((run) => ({ name: `${group} = ${key}: ${names.get(run.id)}`, color: color(members[0], at), ...curves[run.id] }));
+    }
+    return [{
+      name: `${group} = ${key} (${members.length})`, color: color(members[0], at), strong: true,
+      ...band(members.map((run) => curves[run.id]), 300),
+    }];
+  });
 }
 
 /// What a chart says of how exact it is.
-export function noteOf(curves, params) {
+export function noteOf(curves, params, left = 0) {
   const all = Object.values(curves);
+  if (left) {
+    const those = `${left === 1 ? "1 run tells" : `${left} runs tell`} no time of steps, and ${left === 1 ? "is" : "are"} left out`;
+    return all.length ? `${those}; ${noteOf(curves, params)}` : those;
+  }
   const points = all.reduce((sum, curve) => sum + curve.points, 0);
   const reduced = all.some((curve) => curve.reduced);
   const text = points === 1 ? "1 point" : `${points.toLocaleString("en-US")} points`;

@@ -21,8 +21,17 @@ const listeners = new Set();
 /// `#/run/3.1/curves?x=epoch` is the view `run` with two parts and its parameters.
 function address() {
   const [path, query] = location.hash.replace(/^#\/?/, "").split("?");
-  const parts = path.split("/").map(decodeURIComponent);
+  const parts = path.split("/").map(decoded);
   return { name: parts[0] || "runs", parts: parts.slice(1), params: Object.fromEntries(new URLSearchParams(query ?? "")) };
+}
+
+/// A part of an address; one that was not encoded is as it stands.
+function decoded(part) {
+  try {
+    return decodeURIComponent(part);
+  } catch {
+    return part;
+  }
 }
 
 export function link(parts, params = {}) {
@@ -138,7 +147,11 @@ function follow() {
     if (on && lost) told("reset", {});
     lost = !on;
   };
-  stream("events", following.signal, told, state).catch(() => state(false));
+  stream("events", following.signal, told, state).catch((error) => {
+    state(false);
+    // The token is good no more: a view that is there says nothing of it by itself.
+    if (error.status === 401 && main.querySelector(".view[data-ready]")) show();
+  });
 }
 
 /// Light or dark: as the system says, until somebody chooses.

@@ -3,13 +3,14 @@
 import { canvasOf, heat, placeOf, widthOf } from "./canvas.js";
 import { button, fill, h } from "./dom.js";
 import { number } from "./format.js";
-import { axisValue, isWide, varied } from "./trials.js";
+import { axisOf, isWide, varied } from "./trials.js";
 
 export function drawParallel(element, { view, trials, value, name, brushed, changed, smaller }) {
   const axes = [...varied(trials).map((hparam) => {
     const list = trials.map((trial) => trial.flat[hparam]);
     const words = list.every((one) => typeof one === "number" || one === undefined) ? null : [...new Set(list.map(String))].sort();
-    return { key: hparam, title: hparam, words, of: (trial) => axisValue(trial.flat[hparam], list) };
+    const place = axisOf(list);
+    return { key: hparam, title: hparam, words, of: (trial) => place(trial.flat[hparam]) };
   }), { key: "metric", title: name, words: null, of: value }];
   for (const axis of axes) {
     const numbers = trials.map(axis.of).filter((one) => one !== null && Number.isFinite(one));

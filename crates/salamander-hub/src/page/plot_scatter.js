@@ -5,7 +5,7 @@ import { color } from "./chart.js";
 import { ticks } from "./curve.js";
 import { fill, h, select } from "./dom.js";
 import { number } from "./format.js";
-import { axisValue, isWide, varied } from "./trials.js";
+import { axisOf, isWide, varied } from "./trials.js";
 
 /// One point for each trial: the metric over a hyperparameter.
 export function drawScatter(element, { view, trials, value, name, redraw }) {
@@ -17,7 +17,8 @@ export function drawScatter(element, { view, trials, value, name, redraw }) {
   const by = hparams.includes(view.params.scatter) ? view.params.scatter : hparams[0];
   const list = trials.map((trial) => trial.flat[by]);
   const words = list.every((one) => typeof one === "number" || one === undefined) ? null : [...new Set(list.map(String))].sort();
-  const points = trials.map((trial) => ({ trial, x: axisValue(trial.flat[by], list), y: value(trial) })).filter(({ x, y }) => x !== null && y !== null && Number.isFinite(y));
+  const place = axisOf(list);
+  const points = trials.map((trial) => ({ trial, x: place(trial.flat[by]), y: value(trial) })).filter(({ x, y }) => x !== null && y !== null && Number.isFinite(y));
   const [width, height, left] = [widthOf(element), 280, 58];
   const { canvas, pen, soft, line } = canvasOf(width, height, `${name} by ${by}: ${points.length} trials`);
   const f = !words && isWide(points.map(({ x }) => x)) ? Math.log10 : (one) => one;

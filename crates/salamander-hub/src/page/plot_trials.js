@@ -4,7 +4,7 @@ import { canvasOf, placeOf, tipLine, widthOf } from "./canvas.js";
 import { rankCorrelation } from "./curve.js";
 import { fill, h } from "./dom.js";
 import { duration, number, time } from "./format.js";
-import { axisValue, importance, rungsOf, varied } from "./trials.js";
+import { axisOf, importance, rungsOf, varied } from "./trials.js";
 
 /// Which hyperparameters matter: what each explains alone, and which way it goes.
 export function drawImportance(element, trials, value) {
@@ -12,7 +12,7 @@ export function drawImportance(element, trials, value) {
   const rows = varied(known).map((name) => {
     const have = known.filter((trial) => trial.flat[name] !== undefined);
     const list = have.map((trial) => trial.flat[name]);
-    const values = have.map((trial) => axisValue(trial.flat[name], list));
+    const values = list.map(axisOf(list));
     return { name, share: importance(values, have.map(value)), rank: rankCorrelation(values, have.map(value)) };
   }).sort((a, b) => b.share - a.share || Math.abs(b.rank) - Math.abs(a.rank));
   if (known.length < 4 || !rows.length) {

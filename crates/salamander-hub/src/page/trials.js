@@ -6,11 +6,11 @@ export function varied(trials) {
   return [...names].sort().filter((name) => new Set(trials.map((trial) => String(trial.flat[name]))).size > 1);
 }
 
-/// Words have the places of their sorted list.
-export function axisValue(one, list) {
-  if (one === undefined || one === null) return null;
-  if (list.every((value) => typeof value === "number" || value === undefined)) return one;
-  return [...new Set(list.map(String))].sort().indexOf(String(one));
+/// Where one of these values is on their axis: words have the places of their sorted list.
+export function axisOf(list) {
+  if (list.every((value) => typeof value === "number" || value === undefined)) return (one) => one ?? null;
+  const places = new Map([...new Set(list.map(String))].sort().map((word, at) => [word, at]));
+  return (one) => (one === undefined || one === null ? null : places.get(String(one)) ?? -1);
 }
 
 /// Spread over decades: shown as logarithms.

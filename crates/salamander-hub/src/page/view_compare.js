@@ -38,7 +38,10 @@ export function curveCharts(body, view, runs, { height = 260, usual = null, fetc
         test = (name) => name.includes(view.params.metrics);
       }
     }
-    return allNames().filter(test).sort((a, b) => (a === "loss" ? -1 : b === "loss" ? 1 : a < b ? -1 : 1));
+    const known = allNames();
+    const fitting = known.filter(test);
+    // Whose metrics have other names than ours shows all of them, until some are asked for.
+    return (fitting.length || view.params.metrics ? fitting : known).sort((a, b) => (a === "loss" ? -1 : b === "loss" ? 1 : a < b ? -1 : 1));
   };
   /// What is to be drawn, the newest of each chart. A frame has no more of it than it has time for.
   const due = new Map();
@@ -105,10 +108,12 @@ export function curveCharts(body, view, runs, { height = 260, usual = null, fetc
     const lines = series(runs, curves, {
       color: (run, at) => (params.group ? color(at) : colors.get(run.id)), group: params.group, pinned: params.pinned,
     });
+    const timed = params.x === "relative" || params.x === "wall";
+    const left = timed ? runs.filter((run) => name in (run.metrics ?? {}) && !curves[run.id]).length : 0;
     charts.get(name)?.set(lines, {
       xLabel: axisName(params.x), logX: params.logx === "1", logY: params.logy === "1", smooth: Number(params.smooth ?? 0),
       from: params.from === undefined ? undefined : Number(params.from), to: params.to === undefined ? undefined : Number(params.to),
-      wall: params.x === "wall", note: noteOf(curves, params),
+      wall: params.x === "wall", note: noteOf(curves, params, left),
     });
   };
   const failed = (error) => {
@@ -268,13 +273,26 @@ async function drawFiles(element, { view, runs }) {
   }
   const other = others.find((run) => run.id === view.params.against) ?? others[0];
   const file = async (run) => (await get(`experiments/${run.experiment}/config`, {}, view.signal)).config;
-  const [a, b] = await Promise.all([file(base), file(other)]);
+  const choice = select(`${names.get(base.id)} beside`, others.map((run) => [run.id, names.get(run.id)]), other.id, (value) => {
+    view.set({ against: value });
+    drawFiles(element, { view, runs });
+  });
+  let [a, b] = [null, null];
+  try {
+    [a, b] = await Promise.all([file(base), file(other)]);
+  } catch (error) {
+    // All else of the view is there without them.
+    if (!view.signal.aborted) fill(element, h("div", { class: "bar" }, choice, h("span", { class: "error", role: "alert" }, error.message)));
+    return;
+  }
+  const without = [[base, a], [other, b]].filter(([, text]) => text === null).map(([run]) => names.get(run.id));
+  if (without.length) {
+    fill(element, h("div", { class: "bar" }, choice, h("span", { class: "soft" }, `${without.join(" and ")} ${without.length === 1 ? "has" : "have"} no file`)));
+    return;
+  }
   const lines = diffLines(a, b);
   const signs = { same: " ", gone: "\u2212", new: "+" };
   const changed = lines.filter(({ kind }) => kind !== "same").length;
-  fill(element, h("div", { class: "bar" }, select(`${names.get(base.id)} beside`, others.map((run) => [run.id, names.get(run.id)]), other.id, (value) => {
-    view.set({ against: value });
-    drawFiles(element, { view, runs });
-  }), h("span", { class: "soft" }, changed ? `${changed} lines differ` : "the files are the same; trials of a search differ in their hyperparameters only")),
+  fill(element, h("div", { class: "bar" }, choice, h("span", { class: "soft" }, changed ? `${changed} lines differ` : "the files are the same; trials of a search differ in their hyperparameters only")),
   h("pre", { class: "diff", tabindex: "0", "aria-label": "difference of configurations" }, nearChanges(lines).map(({ kind, text, count }) => h("div", { class: kind === "left" ? "same" : kind }, kind === "left" ? `  \u22ef ${count} lines` : `${signs[kind]} ${text}`))));
 }

@@ -7,9 +7,30 @@ import { duration, number, time } from "./format.js";
 import { sortBy, Table } from "./table.js";
 import { columnPicker, meter, saveTable, state } from "./view_runs.js";
 
+/// Clients of MLflow know our experiments by their numbers and this one.
+const OURS = 1_000_000_000_000;
 const USUAL = ["id", "name", "state", "kind", "model", "trials", "best", "progress", "created", "labels"];
 
+/// Where the addresses lead that clients of MLflow print: `#/experiments/1/runs/ID`, with the numbers that they know.
+async function ofClients([number, part, id], signal) {
+  // The ids of runs of ours hold the numbers of these.
+  const ours = part === "runs" && /^5a1a([0-9a-f]{14})([0-9a-f]{14})$/.exec(id ?? "");
+  if (ours) return ["run", ours.slice(1).map((digits) => parseInt(digits, 16)).join(".")];
+  if (Number(number) > OURS) return ["search", String(Number(number) - OURS)];
+  const archived = "true";
+  const known = await all("experiments", { archived }, null, signal);
+  const experiment = known.find(({ folder }) => folder === `.hub/mlflow/${number}`);
+  if (!experiment) return null;
+  const runs = part === "runs" ? await all("runs", { experiment: experiment.id, archived }, null, signal) : [];
+  const run = runs.find(({ folder }) => folder === `.hub/mlflow/runs/${id}`);
+  return run ? ["run", run.id] : ["search", String(experiment.id)];
+}
+
 export async function experiments(body, view) {
+  if (view.parts.length) {
+    const to = await ofClients(view.parts, view.signal);
+    if (to) return location.replace(view.link(to));
+  }
   let rows = [];
   const columns = [
     { key: "id", title: "id", num: true, value: (row) => row.id },

@@ -54,12 +54,16 @@ function modelCard(model, view, draw) {
     const answer = await ask({ title: `Name version ${version.version} of ${model.name}`, text: "An alias points to one version; the one that had it loses it.", confirm: "Name", fields: [{ name: "alias", label: "Alias", value: "champion", required: true }] });
     if (answer?.alias.trim()) doing(() => act("POST", `${path}/aliases`, { alias: answer.alias.trim(), version: version.version }), "Named");
   };
+  const unname = async (alias) => {
+    const text = `Whoever uses model:${model.name}@${alias} finds nothing from then on.`;
+    if (await ask({ title: `Remove alias ${alias} of ${model.name}?`, text, confirm: "Remove", danger: true })) doing(() => act("POST", `${path}/aliases`, { alias, version: null }), "Removed");
+  };
   const remove = async (version) => {
     const what = version ? `version ${version.version} of ${model.name}` : `model ${model.name} with all versions`;
     if (await ask({ title: `Delete ${what}?`, text: "Checkpoints stay, and may be collected from then on.", confirm: "Delete", danger: true })) doing(() => act("DELETE", version ? `${path}/versions/${version.version}` : path), "Deleted");
   };
   const row = (version) => h("tr", {}, h("td", { class: "num" }, String(version.version)),
-    h("td", {}, version.aliases.map((alias) => h("span", { class: "label" }, alias, button("\u00d7", () => doing(() => act("POST", `${path}/aliases`, { alias, version: null })), { "aria-label": `remove alias ${alias}` })))),
+    h("td", {}, version.aliases.map((alias) => h("span", { class: "label" }, alias, button("\u00d7", () => unname(alias), { "aria-label": `remove alias ${alias}` })))),
     h("td", {}, h("a", { href: view.link(["run", String(version.run), "checkpoints"]) }, String(version.run))), h("td", {}, version.checkpoint), h("td", { title: version.notes }, version.notes ?? ""), h("td", {}, time(version.created)),
     h("td", {}, button("Name\u2026", () => name(version), { class: "small", "aria-label": `name version ${version.version}` }), " ", button("Delete", () => remove(version), { class: "small", "aria-label": `delete version ${version.version}` })));
   return h("section", { class: "card" }, h("h2", {}, model.name), model.description && h("p", {}, model.description),

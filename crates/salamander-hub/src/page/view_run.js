@@ -91,10 +91,16 @@ function curves(area, view, own) {
 async function config(area, view, own) {
   const found = await get(`experiments/${own.experiment}/config`, {}, view.signal);
   const search = own.length !== null;
+  const hparams = (title) => h("div", { class: "card" }, h("h2", {}, title), h("dl", {}, Object.entries(own.flat).map(([name, value]) => [h("dt", {}, name), h("dd", {}, String(value))])));
+  // Runs of MLflow's clients come from no file.
+  if (found.config === null) {
+    fill(area, h("p", { class: "soft" }, "This experiment has no file."), hparams("Hyperparameters"));
+    return;
+  }
   fill(area, h("div", { class: "bar" },
     button("Copy", () => attempt(() => navigator.clipboard.writeText(found.config), "Copied")),
     button("Download", () => save(fileName(own.name, ".yaml"), new Blob([found.config], { type: "text/yaml" })))),
-  search && h("div", { class: "card" }, h("h2", {}, "Hyperparameters of this trial"), h("dl", {}, Object.entries(own.flat).map(([name, value]) => [h("dt", {}, name), h("dd", {}, String(value))]))),
+  search && hparams("Hyperparameters of this trial"),
   h("pre", { tabindex: "0", "aria-label": "configuration" }, found.config));
 }
 

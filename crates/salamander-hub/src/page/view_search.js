@@ -9,7 +9,7 @@ import { drawParallel } from "./plot_parallel.js";
 import { drawHeat, drawScatter } from "./plot_scatter.js";
 import { drawGantt, drawImportance, drawRungs } from "./plot_trials.js";
 import { sortBy, Table } from "./table.js";
-import { axisValue } from "./trials.js";
+import { axisOf } from "./trials.js";
 import { curveCharts } from "./view_compare.js";
 import { hparamColumns, meter, metricColumns, ownColumns, prepare, saveTable, state } from "./view_runs.js";
 
@@ -30,11 +30,11 @@ export async function search(body, view) {
   const value = (trial) => trial.best ?? trial.metrics[`validation/${experiment.metric}`] ?? null;
   const better = (a, b) => (experiment.smaller_is_better ? value(a) - value(b) : value(b) - value(a));
   const brushed = () => {
-    const brushes = JSON.parse(view.params.brush ?? "{}");
-    return trials.filter((trial) => Object.entries(brushes).every(([name, [from, to]]) => {
-      const at = name === "metric" ? value(trial) : axisValue(trial.flat[name], trials.map((one) => one.flat[name]));
-      return at !== null && at >= from && at <= to;
-    }));
+    const brushes = Object.entries(JSON.parse(view.params.brush ?? "{}")).map(([name, [from, to]]) => {
+      const place = name === "metric" ? null : axisOf(trials.map((one) => one.flat[name]));
+      return { from, to, of: (trial) => (place ? place(trial.flat[name]) : value(trial)) };
+    });
+    return trials.filter((trial) => brushes.every(({ from, to, of }) => of(trial) !== null && of(trial) >= from && of(trial) <= to));
   };
   const drawTable = () => {
     const columns = [...ownColumns(view).filter(({ key }) => ["name", "state", "progress", "best", "duration"].includes(key)),
@@ -51,7 +51,7 @@ export async function search(body, view) {
   };
   const drawHead = () => {
     fill(head, h("h1", {}, experiment.name, " ", state(experiment)), experiment.description && h("p", {}, experiment.description),
-      h("p", { class: "soft" }, `${experiment.kind === "search" ? `search of ${experiment.trials} trials` : "one run"} in ${experiment.folder}`,
+      h("p", { class: "soft" }, `${whatItIs(experiment)} in ${experiment.folder}`,
         experiment.best === null ? "" : `; best ${experiment.metric} ${number(experiment.best)} by run `,
         experiment.best_run && h("a", { href: view.link(["run", experiment.best_run]) }, experiment.best_run),
         experiment.progress !== null && experiment.progress < 1 && [" ", meter(experiment.progress, ` ${Math.round(experiment.progress * 100)} %`)]),
@@ -70,17 +70,18 @@ export async function search(body, view) {
     const measured = brushed().filter((trial) => value(trial) !== null).sort(better).slice(0, topCount());
     return measured.length ? measured : trials.slice(0, topCount());
   };
+  const compareAll = h("a", { class: "button" }, "Compare all");
   const section = (title, ...content) => h("section", {}, h("h2", {}, title), content);
   const topChoice = select("best", ["5", "10", "20", "50"].map((one) => [one, one]), String(topCount()), (chosen) => {
     view.set({ top: chosen === String(TOP) ? null : chosen });
     charts.update(top());
   });
-  const many = trials.length > 1;
-  fill(body, head, doing, section("Learning curves", h("div", { class: "bar" }, many && topChoice), curves),
-    many && section("Parallel coordinates", parallel), many && h("div", { class: "two" }, section("Scatter", scatter), section("Heat map", heat)),
-    many && section("Importance of hyperparameters", importance), section("Time line", gantt, rungs),
+  // What compares trials; the second one may come while the page is open.
+  const comparing = [section("Parallel coordinates", parallel), h("div", { class: "two" }, section("Scatter", scatter), section("Heat map", heat)),
+    section("Importance of hyperparameters", importance)];
+  fill(body, head, doing, section("Learning curves", h("div", { class: "bar" }, topChoice), curves), comparing, section("Time line", gantt, rungs),
     section("Trials", h("div", { class: "bar" }, button("CSV", () => saveTable(experiment.name, table.columns, table.rows)),
-      h("a", { class: "button", href: view.link(["compare"], { runs: trials.slice(0, 50).map((trial) => trial.id).join(",") }) }, "Compare all")), table.element));
+      compareAll), table.element));
   const usual = (name) => name === "loss" || name === `validation/${experiment.metric}`;
   const charts = curveCharts(curves, view, top(), { usual });
   const name = experiment.metric ?? "metric";
@@ -91,6 +92,9 @@ export async function search(body, view) {
   };
   const drawRest = () => {
     drawHead();
+    const many = trials.length > 1;
+    for (const part of [topChoice, ...comparing]) part.hidden = !many;
+    compareAll.href = view.link(["compare"], { runs: trials.slice(0, 50).map((trial) => trial.id).join(",") });
     if (many) {
       drawParallel(parallel, { view, trials, value, name, brushed, smaller: experiment.smaller_is_better, changed: () => {
         drawTable();
@@ -113,6 +117,11 @@ export async function search(body, view) {
     if (!body.querySelector("canvas:active")) drawRest();
     charts.update(top());
   }, 1000);
+}
+
+function whatItIs({ kind, trials }) {
+  if (kind === "search") return `search of ${trials} trials`;
+  return kind === "mlflow" ? `${trials === 1 ? "1 run" : `${trials} runs`} of clients of MLflow` : "one run";
 }
 
 /// When each trial was validated, and what came of it.

@@ -194,6 +194,65 @@ pub(crate) fn append(tx: &Tx<'_>, run: RunId, points: &NewPoints) -> Result<(), 
     Ok(())
 }
 
+/// The same; but a first point of the step that the curve's last one is of takes the place of that one.
+pub(crate) fn append_or_replace(tx: &Tx<'_>, run: RunId, points: &NewPoints) -> Result<(), Error> {
+    for (name, points) in points {
+        if let (Some(first), Some(metric)) = (points.first(), metric_id(tx, name)?) {
+            take_back(tx, run, metric, first.step)?;
+        }
+    }
+    append(tx, run, points)
+}
+
+/// Takes back the last point of a curve that goes forward, if it is of this step.
+fn take_back(tx: &Tx<'_>, run: RunId, metric: i64, step: i64) -> Result<(), Error> {
+    let sql = "SELECT id, last FROM chunks WHERE run = ?1 AND metric = ?2 \
+               ORDER BY number DESC LIMIT 1";
+    let newest: Option<(i64, i64)> = tx
+        .prepare_cached(sql)?
+        .query_row(params![run.number(), metric], |row| Ok((row.get(0)?, row.get(1)?)))
+        .optional()?;
+    let Some((chunk, _)) = newest.filter(|(_, last)| *last == step) else { return Ok(()) };
+    let mut left = read_chunk(tx, chunk)?;
+    left.pop();
+    if left.is_empty() {
+        tx.prepare_cached("DELETE FROM chunks WHERE id = ?1")?.execute([chunk])?;
+    } else {
+        rewrite_chunk(tx, chunk, &left)?;
+    }
+    tx.prepare_cached(
+        "UPDATE run_metrics SET points = points - 1, \
+         min = (SELECT min(c.min) FROM chunks c WHERE c.run = ?1 AND c.metric = ?2), \
+         max = (SELECT max(c.max) FROM chunks c WHERE c.run = ?1 AND c.metric = ?2) \
+         WHERE run = ?1 AND metric = ?2",
+    )?
+    .execute(params![run.number(), metric])?;
+    Ok(())
+}
+
+fn rewrite_chunk(tx: &Tx<'_>, chunk: i64, points: &[StoredPoint]) -> Result<(), Error> {
+    let s = ChunkSummary::of(points);
+    let (steps, values) = encode(points);
+    tx.prepare_cached(
+        "UPDATE chunks SET first = ?2, last = ?3, points = ?4, min = ?5, min_step = ?6, max = ?7, \
+         max_step = ?8, nan_step = ?9, steps = ?10, vals = ?11 WHERE id = ?1",
+    )?
+    .execute(params![
+        chunk,
+        s.first,
+        s.last,
+        s.points as i64,
+        s.min.map(|p| p.value),
+        s.min.map(|p| p.step),
+        s.max.map(|p| p.value),
+        s.max.map(|p| p.step),
+        s.nan,
+        steps,
+        values
+    ])?;
+    Ok(())
+}
+
 fn append_curve(tx: &Tx<'_>, run: RunId, metric: i64, points: &[StoredPoint]) -> Result<(), Error> {
     let sql = "SELECT id, number, points FROM chunks WHERE run = ?1 AND metric = ?2 \
                ORDER BY number DESC LIMIT 1";
@@ -209,16 +268,7 @@ fn append_curve(tx: &Tx<'_>, run: RunId, metric: i64, points: &[StoredPoint]) ->
         let (now, later) = rest.split_at(rest.len().min(CHUNK - held as usize));
         let mut all = read_chunk(tx, chunk)?;
         all.extend_from_slice(now);
-        let s = ChunkSummary::of(&all);
-        let (steps, values) = encode(&all);
-        tx.prepare_cached(
-            "UPDATE chunks SET first = ?2, last = ?3, points = ?4, min = ?5, min_step = ?6, max = ?7, \
-             max_step = ?8, nan_step = ?9, steps = ?10, vals = ?11 WHERE id = ?1",
-        )?
-        .execute(params![
-            chunk, s.first, s.last, s.points as i64, s.min.map(|p| p.value), s.min.map(|p| p.step),
-            s.max.map(|p| p.value), s.max.map(|p| p.step), s.nan, steps, values
-        ])?;
+        rewrite_chunk(tx, chunk, &all)?;
         rest = later;
     }
     for (number, points) in (next..).zip(rest.chunks(CHUNK)) {
@@ -313,6 +363,46 @@ mod tests {
                 points[100..=4100].iter().map(|p| p.value).fold(f64::INFINITY, f64::min);
             assert!(curve.values.contains(&Some(of_window)));
             assert_eq!(store.curve(run, "other", &ALL).expect("read"), None);
+        });
+    }
+
+    #[test]
+    fn a_point_of_the_last_step_takes_its_place() {
+        for_each_store(|store, _| {
+            let run = RunId::new(1, 1).expect("small");
+            let replace = |points: &[(i64, f64)]| {
+                let points =
+                    points.iter().map(|(step, value)| StoredPoint { step: *step, value: *value });
+                let points: NewPoints = [("loss".to_string(), points.collect())].into();
+                store.write(move |tx| append_or_replace(tx, run, &points)).expect("written");
+            };
+            let summary = || store.metrics(run).expect("read").remove(0);
+            for value in [3.0, 2.0, 1.0] {
+                replace(&[(0, value)]);
+                let now = summary();
+                assert_eq!(
+                    (now.points, now.last, now.min, now.max),
+                    (1, Some(value), Some(value), Some(value))
+                );
+            }
+            // Up to the end of a chunk, which is full then; what is told again adds nothing.
+            let all: Vec<(i64, f64)> = (0..CHUNK as i64).map(|step| (step, step as f64)).collect();
+            replace(&all);
+            for value in [9000.0, 5.0] {
+                replace(&[(CHUNK as i64 - 1, value)]);
+            }
+            replace(&[(CHUNK as i64 - 1, 5.0), (CHUNK as i64, 6.0), (CHUNK as i64 + 1, 7.0)]);
+            replace(&[(CHUNK as i64 + 1, 8.0)]);
+            let curve = store.curve(run, "loss", &ALL).expect("read").expect("there");
+            assert_eq!(curve.steps, (0..CHUNK as i64 + 2).collect::<Vec<_>>());
+            let expected = [CHUNK as f64 - 2.0, 5.0, 6.0, 8.0].map(Some);
+            assert_eq!(curve.values[CHUNK - 2..], expected);
+            let now = summary();
+            assert_eq!(
+                (now.points, now.last, now.last_step),
+                (CHUNK as u64 + 2, Some(8.0), CHUNK as i64 + 1)
+            );
+            assert_eq!((now.min, now.max), (Some(0.0), Some(CHUNK as f64 - 2.0)));
         });
     }
 

@@ -7,6 +7,8 @@ use std::process::Command;
 use salamander_hub::api::Access;
 use salamander_hub::ingest::Ingester;
 use salamander_hub::store::points::Window;
+use salamander_hub::store::users::UserRole;
+use salamander_hub::{Error, now};
 use serde_json::{Value as Json, json};
 
 use crate::folders::{Serving, write_run};
@@ -101,6 +103,46 @@ fn a_curve_that_many_log_at_once_has_each_step_once() {
 }
 
 #[test]
+fn what_is_logged_without_a_step_is_one_point_with_the_last_value() {
+    let runs = tempfile::tempdir().expect("a folder");
+    let summary = |serving: &Serving| {
+        let store = serving.hub.store();
+        let listed = store.runs(&Default::default()).expect("read").items;
+        let run = listed.iter().find(|run| run.name == "stepless").expect("there");
+        let metrics = store.metrics(run.id).expect("read");
+        let m = metrics.iter().find(|metric| metric.name == "m").expect("there").clone();
+        (run.steps, m.points, m.last, m.min, m.max)
+    };
+    let expected = (9, 1, Some(1.0), Some(1.0), Some(1.0));
+    {
+        let serving = Serving::start(runs.path(), Access::Open);
+        let client = serving.client();
+        let new = json!({"experiment_id": "0", "run_name": "stepless"});
+        let made: Json = client.post("api/2.0/mlflow/runs/create", &new).expect("made");
+        let run = made["run"]["info"]["run_id"].as_str().expect("a run");
+        let log = |key: &str, value: f64, step: i64| {
+            let point =
+                json!({"run_id": run, "key": key, "value": value, "timestamp": 5, "step": step});
+            client.post::<Json>("api/2.0/mlflow/runs/log-metric", &point).expect("logged");
+        };
+        log("loss", 0.5, 9);
+        for value in [3.0, 2.0, 1.0] {
+            log("m", value, 0);
+        }
+        let found: Json =
+            client.get("api/2.0/mlflow/runs/get", &json!({"run_id": run})).expect("read");
+        let found = found["run"]["data"]["metrics"].as_array().expect("metrics").clone();
+        let m = found.iter().find(|metric| metric["key"] == "m").expect("there");
+        assert_eq!(m["value"], 1.0, "what clients read");
+        assert_eq!(summary(&serving), expected);
+    }
+    // The run goes on, so another hub reads its file again, and it adds nothing.
+    assert_eq!(summary(&Serving::start(runs.path(), Access::Open)), expected);
+    crate::place::forget(runs.path()).expect("removed");
+    assert_eq!(summary(&Serving::start(runs.path(), Access::Open)), expected, "made again");
+}
+
+#[test]
 fn a_run_of_a_client_goes_on_though_it_has_no_folder() {
     let runs = tempfile::tempdir().expect("a folder");
     let serving = Serving::start(runs.path(), Access::Open);
@@ -112,6 +154,11 @@ fn a_run_of_a_client_goes_on_though_it_has_no_folder() {
     assert_eq!((run.state.as_str(), run.reason.as_deref()), ("running", None));
     let experiment = serving.hub.store().experiment(run.experiment).expect("there");
     assert_eq!(experiment.state, "running");
+    let config = format!("api/v1/experiments/{}/config", run.experiment);
+    let config: Json = serving.client().get(&config, &json!({})).expect("no file is no error");
+    assert_eq!(config["config"], Json::Null);
+    let missing = serving.client().config(run.experiment);
+    assert!(matches!(missing, Err(Error::NotFound(_))), "{missing:?}");
 }
 
 #[test]
@@ -154,11 +201,53 @@ fn what_is_wrong_is_said_as_clients_expect_it() {
     }
 }
 
+#[test]
+fn who_is_not_let_in_is_told_so_as_clients_expect_it() {
+    let runs = tempfile::tempdir().expect("a folder");
+    let serving = Serving::start(runs.path(), Access::Tokens);
+    let store = serving.hub.store();
+    store.set_user("viewer", UserRole::Viewer, now()).expect("made");
+    let token = store.new_token("viewer", now(), None).expect("made");
+    let asked = |request: &str, token: &str| {
+        ask_with(&serving, request, &format!("Authorization: Bearer {token}\r\n"))
+    };
+    let check = |answer: &str, status: u16, code: &str| {
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status}")), "{answer}");
+        let body = answer.split_once("\r\n\r\n").expect("a body").1;
+        let body: Json = serde_json::from_str(body).expect("JSON");
+        assert_eq!(body["error_code"], code, "{body}");
+        assert!(body["message"].is_string(), "{body}");
+    };
+    for request in
+        ["POST /api/2.0/mlflow/runs/create", "PUT /api/2.0/mlflow-artifacts/artifacts/0/x"]
+    {
+        check(&asked(request, &token), 403, "PERMISSION_DENIED");
+    }
+    let stranger = |path: &str| asked(&format!("GET {path}"), "slm_a_b");
+    check(&stranger("/ajax-api/2.0/mlflow/runs/get"), 401, "UNAUTHENTICATED");
+    // Too many wrong ones, in this minute or in another one.
+    let refused = loop {
+        let answer = stranger("/api/3.0/mlflow/server-info");
+        if !answer.starts_with("HTTP/1.1 401") {
+            break answer;
+        }
+    };
+    check(&refused, 429, "REQUEST_LIMIT_EXCEEDED");
+    assert!(refused.to_lowercase().contains("retry-after: "), "{refused}");
+    // Calls of our own have our words.
+    assert!(stranger("/api/v1/runs").contains("{\"error\":"));
+}
+
 /// A request as it stands, and its answer.
 fn ask(serving: &Serving, request: &str) -> String {
+    ask_with(serving, request, "")
+}
+
+/// The same with lines of headers.
+fn ask_with(serving: &Serving, request: &str, headers: &str) -> String {
     let mut stream = TcpStream::connect(serving.address).expect("connected");
     let head = format!(
-        "{request} HTTP/1.1\r\nHost: {}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n",
+        "{request} HTTP/1.1\r\nHost: {}\r\n{headers}Content-Length: 0\r\nConnection: close\r\n\r\n",
         serving.address
     );
     stream.write_all(head.as_bytes()).expect("sent");

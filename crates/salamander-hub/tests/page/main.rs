@@ -149,7 +149,6 @@ fn write_all(runs: &Path) {
     write_search(runs);
 }
 
-/// A search of 20 trials, as its journal tells it.
 /// A pipeline whose picture would run a script if it were part of the page.
 fn write_pipeline(folder: &Path) {
     fs::create_dir_all(folder).expect("made");
@@ -159,6 +158,7 @@ fn write_pipeline(folder: &Path) {
     fs::write(folder.join("summary.json"), "{\"state\": \"completed\"}").expect("written");
 }
 
+/// A search of 20 trials, as its journal tells it.
 fn write_search(runs: &Path) {
     let search = runs.join("tuning-1");
     fs::create_dir_all(&search).expect("made");

@@ -2,14 +2,14 @@
 
 import assert from "node:assert/strict";
 import { band, interpolate, isGap, logTicks, nearest, rankCorrelation, reduce, smooth, ticks } from "../../src/page/curve.js";
-import { byMetric, decode } from "../../src/page/curves.js";
+import { byMetric, decode, noteOf, series } from "../../src/page/curves.js";
 import { diffLines, nearChanges } from "../../src/page/diff.js";
 import { parse } from "../../src/page/filter.js";
 import { csvCell, duration, flat, number, plain } from "../../src/page/format.js";
 import { eventsOf, goodput, stretchesOf } from "../../src/page/run_events.js";
 import { line, pixelOf } from "../../src/page/raster.js";
 import { mergeRuns, sortBy } from "../../src/page/table.js";
-import { bins, importance, rungsOf } from "../../src/page/trials.js";
+import { axisOf, bins, importance, rungsOf } from "../../src/page/trials.js";
 
 // Every extreme of every pixel survives.
 let seed = 7;
@@ -85,6 +85,17 @@ assert.equal(rankCorrelation([1, 2, 3, 4], [4, 3, 2, 1]), -1);
 assert.equal(rankCorrelation([1, 1, 1], [1, 2, 3]), 0);
 const joined = band([{ xs: [0, 10], ys: [0, 10] }, { xs: [0, 10], ys: [2, 12] }], 10);
 assert.deepEqual([joined.ys[5], joined.low[5], joined.high[5]], [6, 5, 7]);
+// A spike between the places at which the mean is taken is in the band, and nowhere else.
+const flat10000 = Array.from({ length: 10_001 }, (_, step) => step);
+const spiked = band([{ xs: flat10000, ys: flat10000.map(() => 1) }, { xs: flat10000, ys: flat10000.map((step) => (step === 6543 ? 9 : step === 1234 ? -9 : 1)) }], 300);
+assert.deepEqual([spiked.high.indexOf(9), spiked.high.filter((y) => y !== 1)], [Math.round(6543 / (10_000 / 300)), [9]]);
+assert.deepEqual([spiked.low.indexOf(-9), spiked.low.filter((y) => y !== 1)], [Math.round(1234 / (10_000 / 300)), [-9]]);
+// Groups whose lines go back and forth keep them, in the group's colour.
+const grouped = ["a", "a", "b"].map((width, at) => ({ id: `1.${at + 1}`, name: `run ${at + 1}`, flat: { width } }));
+const backAndForth = Object.fromEntries(grouped.map(({ id }) => [id, byMetric({ steps: [1, 2, 3], values: [10, 20, 30] }, { steps: [1, 2, 3], values: [4, 1, 3] })]));
+const lines = series(grouped, backAndForth, { color: (run, at) => `colour ${at}`, group: "width" });
+assert.deepEqual(lines.map(({ name, color, xs }) => [name, color, xs]), [["width = a: run 1", "colour 0", [4, 1, 3]], ["width = a: run 2", "colour 0", [4, 1, 3]], ["width = b: run 3", "colour 1", [4, 1, 3]]]);
+assert.equal(noteOf({}, { x: "wall" }, 2), "2 runs tell no time of steps, and are left out");
 
 const row = { name: "digits", state: "running", model: "net", labels: ["first", "<b>"], steps: 10, metrics: { "validation/loss": 0.25, loss: null }, flat: { lr: 0.1, "a.b": "sgd" } };
 const yes = ["", "digits", "state = running", "validation/loss < 0.3", "hparam.lr >= 0.1 and a.b = sgd", "not name ~ xyz", "label = first", "label = \"<b>\"",
@@ -141,6 +152,9 @@ assert(importance(many, many.map((x) => Math.abs(x - 0.5))) > 0.7, "a valley is 
 assert(importance(many, many.map(() => random())) < 0.15);
 assert.equal(importance([1, 1, 1, 1, 1], [1, 2, 3, 4, 5]), 0);
 assert.deepEqual(bins([1, 1, 1, 2], 3), [0, 0, 0, 1]);
+// Numbers stand where they are, words in the order of their list.
+assert.deepEqual([3, undefined, 1].map(axisOf([3, undefined, 1])), [3, null, 1]);
+assert.deepEqual(["sgd", "adam", undefined, 1].map(axisOf(["sgd", "adam", 1])), [2, 1, null, 0]);
 assert.deepEqual(rungsOf([{ length: 9 }, { length: 3 }, { length: null }, { length: 0 }, { length: 3 }]), [3, 9]);
 
 // One metric by another.

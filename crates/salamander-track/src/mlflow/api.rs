@@ -168,7 +168,7 @@ impl MlflowApi {
             });
         };
         let path = format!("api/2.0/mlflow-artifacts/artifacts/{root}/{name}");
-        let request = self.request(Method::PUT, &path)?;
+        let request = self.request(Method::PUT, &path)?.timeout(http::patience(bytes.len()));
         let request = request.header(CONTENT_TYPE, "application/octet-stream").body(bytes);
         self.send(request).await.map(drop)
     }

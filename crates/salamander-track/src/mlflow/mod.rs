@@ -8,9 +8,11 @@ pub mod api;
 pub mod batch;
 pub mod state;
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use salamander_core::experiment::Mlflow;
 use salamander_core::layout::{
@@ -67,6 +69,8 @@ pub struct Sender {
     /// What was refused and is not tried again.
     refused: Vec<String>,
     with_checkpoint: bool,
+    /// The files that were read and are at the server, as they were then: none is read again for each that follows.
+    checked: HashMap<String, FileStamp>,
 }
 
 /// What a call of [`Sender::advance`] came to.
@@ -97,6 +101,7 @@ impl Sender {
             remote: None,
             refused: Vec::new(),
             with_checkpoint: mlflow.checkpoint,
+            checked: HashMap::new(),
         })
     }
 
@@ -310,9 +315,15 @@ impl Sender {
             all.extend(checkpoint_files(&self.run));
         }
         for (name, file) in all {
+            // Before it is read: what is written meanwhile is seen the next time.
+            let stamp = file.stamp();
+            if stamp.is_some() && self.checked.get(&name) == stamp.as_ref() {
+                continue;
+            }
             let Some(bytes) = file.read() else { continue };
             let sent = (name.clone(), crc32c::crc32c(&bytes));
             if self.state.artifacts.contains(&sent) {
+                self.checked.extend(stamp.map(|stamp| (name, stamp)));
                 continue;
             }
             match self.server.put_artifact(remote, &name, bytes).await {
@@ -324,6 +335,7 @@ impl Sender {
             self.state.artifacts.retain(|(other, _)| *other != name);
             self.state.artifacts.push(sent);
             self.state.keep(&self.run)?;
+            self.checked.extend(stamp.map(|stamp| (name, stamp)));
             return Ok(true);
         }
         Ok(false)
@@ -359,7 +371,21 @@ enum ArtifactSource {
     Made(Vec<u8>),
 }
 
+/// A file's number, its length, and when it was written.
+type FileStamp = (u64, u64, SystemTime);
+
 impl ArtifactSource {
+    /// None of what was made, and where there is no such file.
+    fn stamp(&self) -> Option<FileStamp> {
+        match self {
+            Self::File(path) => {
+                let file = fs::metadata(path).ok()?;
+                Some((file.ino(), file.len(), file.modified().ok()?))
+            }
+            Self::Made(_) => None,
+        }
+    }
+
     /// Its bytes, one artifact at a time; none where there is no such file.
     fn read(self) -> Option<Vec<u8>> {
         match self {

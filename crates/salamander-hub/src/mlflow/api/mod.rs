@@ -14,6 +14,7 @@ mod versions;
 use axum::body::Body;
 use axum::extract::{DefaultBodyLimit, Request, State};
 use axum::http::Method;
+use axum::http::header::RETRY_AFTER;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get};
 use axum::{Json, Router};
@@ -109,6 +110,25 @@ pub fn routes(mlflow: Mlflow) -> Router {
             .route(&format!("{prefix}/3.0/mlflow/{{*call}}"), any(no_call));
     }
     router.with_state(mlflow)
+}
+
+/// Whether a path is one of these routes.
+pub(crate) fn is_call(path: &str) -> bool {
+    let rest = path.strip_prefix("/ajax-api").or_else(|| path.strip_prefix("/api"));
+    rest.is_some_and(|rest| rest.starts_with("/2.0/mlflow") || rest.starts_with("/3.0/mlflow"))
+}
+
+/// Answers a call that is not let in, in words that clients understand.
+pub(crate) fn refuse(error: Error) -> Response {
+    let wait = match &error {
+        Error::TooManyLogins { seconds } => Some(*seconds),
+        _ => None,
+    };
+    let mut response = MlflowRefusal::from(error).into_response();
+    if let Some(seconds) = wait {
+        response.headers_mut().insert(RETRY_AFTER, seconds.into());
+    }
+    response
 }
 
 /// What clients ask before they decide how to send files.
