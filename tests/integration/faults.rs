@@ -134,8 +134,12 @@ pub(crate) struct SmallDisk<'a>(&'a Path);
 
 impl SmallDisk<'_> {
     pub(crate) fn mount(at: &Path) -> Option<SmallDisk<'_>> {
+        Self::mount_of(at, "1300k")
+    }
+
+    pub(crate) fn mount_of<'a>(at: &'a Path, size: &str) -> Option<SmallDisk<'a>> {
         let mounted = Command::new("mount")
-            .args(["-t", "tmpfs", "-o", "size=1300k", "tmpfs"])
+            .args(["-t", "tmpfs", "-o", &format!("size={size}"), "tmpfs"])
             .arg(at)
             .output()
             .is_ok_and(|output| output.status.success());
@@ -166,7 +170,7 @@ fn a_full_disk_ends_the_run_and_keeps_the_last_checkpoint() {
     let text = digits_experiment("resilient", rest);
     let file = place.write("x.yaml", &text).display().to_string();
     let ended = place.run(&["train", &file, "--out", "small/runs", "--json"]);
-    assert_eq!(ended.code(), Some(1), "{}", ended.err());
+    assert_eq!(ended.code(), Some(74), "{}", ended.err());
     assert!(ended.err().contains("No space left on device"), "{}", ended.err());
     let run = ended.json()["dir"].as_str().expect("a folder").to_string();
     let ledger = place.ok(&["ledger", &run]);

@@ -85,7 +85,11 @@ fn an_experiment_without_a_hub_becomes_a_model_by_name() {
     assert!(kept.err().contains("delete that first"), "{}", kept.err());
     place.ok(&["experiment", "delete", "2"]);
     // A store is nothing that cannot be made again.
-    place.ok(&["hub", "rebuild"]);
+    let made = place.ok(&["hub", "rebuild", "--json"]).json();
+    assert_eq!(made, json!({"experiments": 1, "runs": 1, "brought": 0}));
+    let made = place.ok(&["hub", "token", "ada", "--role", "viewer", "--json"]).json();
+    assert_eq!((&made["user"], &made["role"]), (&json!("ada"), &json!("viewer")));
+    assert!(made["token"].as_str().is_some_and(|token| token.len() > 20), "{made}");
     assert!(place.ok(&["model", "describe", "sides"]).out().contains("champion"));
     let left: Value = place.ok(&["experiment", "list", "--json"]).json();
     assert_eq!((left.as_array().map(Vec::len), &left[0]["labels"]), (Some(1), &json!(["good"])));

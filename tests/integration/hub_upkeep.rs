@@ -151,6 +151,37 @@ fn an_experiment_that_is_killed_or_deleted_leaves_no_process() {
 }
 
 #[test]
+fn a_run_of_a_hub_that_is_stopped_by_hand_stays_so_until_it_is_activated() {
+    let place = place();
+    let hub = Hub::start(&place);
+    place.ok(&["experiment", "create", "single.yaml", "--detach", "--set", LONG]);
+    let experiment = || hub.get("/api/v1/experiments/1");
+    let steps = || hub.get("/api/v1/runs/1.1")["steps"].as_u64().unwrap_or(0);
+    let until = |state: &str| {
+        while experiment()["state"] != state {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    };
+    while steps() == 0 {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let folder = experiment()["folder"].as_str().expect("a folder").to_string();
+    place.ok(&["stop", &folder]);
+    until("paused");
+    assert_eq!(experiment()["restarts"], 0, "nobody has killed it");
+    let reason = experiment()["reason"].as_str().unwrap_or_default().to_string();
+    assert!(reason.contains("stopped by hand"), "{reason}");
+    let stopped = steps();
+    place.ok(&["experiment", "activate", "1"]);
+    while steps() <= stopped {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    place.ok(&["experiment", "kill", "1"]);
+    until("canceled");
+    hub.stop();
+}
+
+#[test]
 fn a_run_tells_a_hub_of_itself_also_one_that_was_away() {
     let place = place();
     let mut hub = Hub::start(&place);

@@ -15,6 +15,7 @@ mod first_run;
 mod from_code;
 mod hosts;
 mod hub;
+mod hub_disk;
 mod hub_rebuild;
 mod hub_told;
 mod hub_upkeep;

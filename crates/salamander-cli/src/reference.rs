@@ -17,7 +17,8 @@ const OPENING: &str = "\
 
 Every command has `--help`, which says the same. What needs a program built with the feature `kube` is
 marked *kube*. A command that fails prints one line that begins with `error:` and ends with exit code 1;
-wrong arguments have exit code 2, and a run that was interrupted has 130.
+wrong arguments have exit code 2, a run that was interrupted has 130, and a `train` whose disk is
+full has 74.
 ";
 
 #[test]

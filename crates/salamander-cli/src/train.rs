@@ -5,8 +5,9 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Result, anyhow, bail};
+use anyhow::{Result, bail};
 use salamander_core::environment;
+use salamander_run::roles::Exit;
 use salamander_run::{
     Overrides, Program, Run, SearchDraft, SearchOptions, SearchRun, State, Summary, TrainsOn, find,
     is_search,
@@ -98,6 +99,25 @@ impl Args {
 }
 
 pub(crate) fn run(args: &Args, program: &Program) -> Result<ExitCode> {
+    let trained = train(args, program);
+    trained.or_else(|error| match error.downcast_ref::<salamander_run::Error>() {
+        Some(cause) if cause.is_disk_full() => {
+            errln!("error: {error:#}");
+            Ok(failure(cause))
+        }
+        _ => Err(error),
+    })
+}
+
+/// How the command ends: whoever has started it, such as a hub, does so again where only room on a disk is missing.
+fn failure(error: &salamander_run::Error) -> ExitCode {
+    match error.is_disk_full() {
+        true => ExitCode::from(Exit::DiskFull.code()),
+        false => ExitCode::FAILURE,
+    }
+}
+
+fn train(args: &Args, program: &Program) -> Result<ExitCode> {
     let mut overrides = args.overrides.overrides();
     overrides.id.clone_from(&args.id);
     overrides.hub.clone_from(&args.hub);
@@ -162,7 +182,10 @@ pub(crate) fn run(args: &Args, program: &Program) -> Result<ExitCode> {
     }
     let folder = layout.folder().display();
     match (&ended, summary.state) {
-        (Err(error), _) => Err(anyhow!("{error} (the run is in {folder})")),
+        (Err(error), _) => {
+            errln!("error: {error} (the run is in {folder})");
+            Ok(failure(error))
+        }
         (Ok(_), State::Interrupted) => {
             errln!("interrupted; go on with: salamander train --resume {folder}");
             Ok(ExitCode::from(signals.exit_code()))

@@ -268,6 +268,23 @@ impl HubClient {
         self.send(Method::PATCH, &path, &Json::Null, Some(&body))
     }
 
+    /// Names a version of a model, or takes the name away.
+    pub fn alias_model(
+        &self,
+        name: &str,
+        alias: &str,
+        version: Option<i64>,
+    ) -> Result<ModelRow, Error> {
+        let body = serde_json::json!({"alias": alias, "version": version});
+        self.post(&format!("api/v1/models/{}/aliases", segment(name)), &body)
+    }
+
+    /// Deletes a model, or one version of it; gives what the hub says.
+    pub fn delete_model(&self, name: &str, version: Option<i64>) -> Result<Json, Error> {
+        let place = version.map_or(String::new(), |version| format!("/versions/{version}"));
+        self.delete(&format!("api/v1/models/{}{place}", segment(name)))
+    }
+
     /// The version that `NAME@ALIAS`, `NAME@VERSION` or `NAME`, the newest, stands for.
     pub fn model_version(&self, reference: &str) -> Result<ModelVersion, Error> {
         let (name, which) = reference.split_once('@').unwrap_or((reference, ""));
@@ -313,6 +330,9 @@ impl HubClient {
         query: &Json,
         body: Option<&Json>,
     ) -> Result<RequestBuilder, Error> {
+        if leads_elsewhere(path) {
+            return Err(Error::Invalid(format!("{path}: no place of a hub")));
+        }
         let mut url = self.base.join(path).map_err(|error| Error::Invalid(error.to_string()))?;
         for (name, value) in query.as_object().into_iter().flatten().filter(|(_, v)| !v.is_null()) {
             let text = value.as_str().map_or_else(|| value.to_string(), str::to_string);
@@ -370,6 +390,12 @@ fn chain(error: &dyn std::error::Error) -> String {
     text
 }
 
+/// Whether an address with this path would be another one: a name such as `..` cannot be written in any way.
+fn leads_elsewhere(path: &str) -> bool {
+    let path = path.split('?').next().unwrap_or_default().to_ascii_lowercase();
+    path.replace("%2e", ".").split(['/', '\\']).any(|part| matches!(part, "." | ".."))
+}
+
 /// A name as one part of a path.
 pub(crate) fn segment(name: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte);
@@ -379,4 +405,20 @@ pub(crate) fn segment(name: &str) -> String {
             false => format!("%{byte:02X}"),
         })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_name_leads_to_another_place() {
+        for name in ["..", ".", "%2E%2e", "..?x", "..\\x"] {
+            assert!(leads_elsewhere(&format!("api/v1/models/{name}")), "{name}");
+        }
+        for name in ["../experiments/3", "a/../../b", "...", "a.b", "..a", "x?y=../z"] {
+            assert!(!leads_elsewhere(&format!("api/v1/models/{}", segment(name))), "{name}");
+        }
+        assert_eq!(segment("../experiments/3"), "..%2Fexperiments%2F3");
+    }
 }

@@ -80,6 +80,7 @@ impl Daemon {
             routes = routes.merge(api::guarded(&api, more));
         }
         let listen = options.listen;
+        let scheme = if listen.tls.is_some() { "https" } else { "http" };
         let server = thread("api", move || {
             let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
             let served =
@@ -97,9 +98,9 @@ impl Daemon {
             }
         })?;
         let address = address.recv().map_err(|_| Error::Closed)??;
-        let scheme_less = address.to_string();
+        let url = format!("{scheme}://{address}");
         let path = hub.runs().join(OWN_FOLDER).join("address");
-        replace(&path, scheme_less.as_bytes(), Durability::Unsynced).map_err(Error::io(&path))?;
+        replace(&path, url.as_bytes(), Durability::Unsynced).map_err(Error::io(&path))?;
         let (end_queue, ended) = channel();
         let queue = thread("queue", move || repeat(&ended, TURN, || queue.turn()))?;
         let (end_ingester, ended) = channel();

@@ -192,6 +192,11 @@ impl Hub {
                 )));
             }
             match wanted {
+                Wanted::Run | Wanted::Paused | Wanted::Canceled | Wanted::Killed
+                    if experiment.state == "deleting" =>
+                {
+                    Err(Error::Conflict(format!("experiment {id} is being deleted")))
+                }
                 Wanted::Run if store.usage(id)?.exhausted().is_some() => {
                     let reason = store.usage(id)?.exhausted().unwrap_or_default();
                     let advice = "`salamander job update` gives it more";

@@ -3,6 +3,8 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use rustix::io::Errno;
+
 /// An error of the run API; each says what was wrong, where, and what to do.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -137,6 +139,22 @@ impl Error {
         }
     }
 
+    /// Whether only room on a disk was missing: the same goes on when there is some.
+    pub fn is_disk_full(&self) -> bool {
+        use io::ErrorKind::{QuotaExceeded, StorageFull};
+        let by_kind = match self {
+            Error::Io { cause, .. } | Error::System { cause, .. } => Some(cause.kind()),
+            Error::Train(salamander_train::Error::Io { source, .. }) => Some(source.kind()),
+            _ => None,
+        };
+        // What other processes of a run have met comes as words, with the system's number at their end.
+        let told = self.to_string();
+        let is_told =
+            |errno: &Errno| told.contains(&format!("(os error {})", errno.raw_os_error()));
+        matches!(by_kind, Some(StorageFull | QuotaExceeded))
+            || [Errno::NOSPC, Errno::DQUOT].iter().any(is_told)
+    }
+
     /// Whether the model has refused its hyperparameters.
     pub(crate) fn refuses_hparams(&self) -> bool {
         matches!(self, Error::Train(salamander_train::Error::InvalidHparams { .. }))
@@ -166,6 +184,33 @@ mod tests {
     use salamander_train::Error as TrainError;
 
     use super::*;
+
+    #[test]
+    fn a_full_disk_is_known_by_its_kind_and_by_the_words_of_other_processes() {
+        let path = PathBuf::from("runs/1/checkpoints");
+        let io = |cause: io::Error| Error::Io { path: path.clone(), cause };
+        let words = format!("worker 1: {}", io::Error::from(Errno::NOSPC));
+        let source = io::ErrorKind::QuotaExceeded.into();
+        let full = [
+            io(io::ErrorKind::StorageFull.into()),
+            io(Errno::DQUOT.into()),
+            Error::Train(TrainError::Io { path: path.clone(), source }),
+            Error::Train(TrainError::checkpoint(&path, &words)),
+            Error::Failed(words),
+        ];
+        for error in full {
+            assert!(error.is_disk_full(), "{error:?}");
+        }
+        let others = [
+            io(Errno::IO.into()),
+            io(io::ErrorKind::PermissionDenied.into()),
+            Error::Failed("the machine went down".into()),
+            Error::Failed("a loss is not a number".into()),
+        ];
+        for error in others {
+            assert!(!error.is_disk_full(), "{error:?}");
+        }
+    }
 
     #[test]
     fn a_mistake_is_what_another_process_would_find_as_well() {

@@ -261,6 +261,7 @@ impl Search {
             SearchEvent::Report { trial, length, metric } => {
                 let Some(known) = self.running(trial) else { return };
                 known.reports.push((length, metric));
+                known.heard = known.reports.len();
                 let score = self.score(metric);
                 // The first of equals stays the best.
                 if !score.is_infinite() && self.best.is_none_or(|(best, _)| score < best) {
@@ -402,6 +403,7 @@ impl Search {
             state: TrialState::Running,
             until,
             reports: Vec::new(),
+            heard: 0,
             reason: reason.clone(),
             at: match (&point, proposals) {
                 (Some(point), Proposals::Tpe { .. }) => self.space.locate(point),
@@ -418,13 +420,17 @@ impl Search {
 
     fn observation<'a>(&self, trial: &'a Trial) -> Option<Observation<'a>> {
         trial.point.as_ref()?;
-        let (length, metric) = trial.reports.last().copied().unwrap_or((0, f64::NAN));
+        let heard = trial.reports.get(..trial.heard).unwrap_or_default();
+        let (length, metric) = heard.last().copied().unwrap_or((0, f64::NAN));
         let score = match trial.state {
-            // Who is still under way counts as bad, so that others do not try the same.
-            TrialState::Running | TrialState::Ended(Ending::Failed | Ending::Invalid) => None,
-            TrialState::Paused | TrialState::Stopped | TrialState::Ended(Ending::Completed) => {
-                Some(self.score(metric))
-            }
+            TrialState::Ended(Ending::Failed | Ending::Invalid) => None,
+            // A trial of which nothing is known yet counts as bad, so that others do not try the same. One that has
+            // passed a rung and trains on is among the best.
+            TrialState::Running if heard.is_empty() => None,
+            TrialState::Running
+            | TrialState::Paused
+            | TrialState::Stopped
+            | TrialState::Ended(Ending::Completed) => Some(self.score(metric)),
         };
         Some(Observation { at: &trial.at, length: length.min(self.method.longest()), score })
     }
@@ -449,6 +455,39 @@ impl Search {
         let hparams = self.space.values(&point);
         if let Some(trial) = self.trials.get_mut(id.0 as usize - 1) {
             (trial.point, trial.hparams) = (Some(point), hparams);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::SearchFile;
+
+    #[test]
+    fn a_trial_that_has_passed_a_rung_is_learned_from_while_it_trains_on() {
+        for order in ["arrival", "fixed"] {
+            let text = format!(
+                "searcher: {{name: tpe, scheduler: async_halving, num_rungs: 3, divisor: 2, max_time: 8, \
+                 time_metric: batches, metric: loss, max_trials: 4, max_concurrent_trials: 2, order: {order}}}\n\
+                 hyperparameters: {{x: {{uniform: [0, 1]}}}}\n"
+            );
+            let file = SearchFile::parse(&text, &[]).unwrap_or_else(|error| panic!("{error}"));
+            let mut search = file.search(1).unwrap_or_else(|error| panic!("{error}"));
+            search.begin();
+            let scores = |search: &Search| {
+                search.observations().iter().map(|seen| seen.score).collect::<Vec<_>>()
+            };
+            assert_eq!(scores(&search), [None, None], "nothing is known");
+            let (trial, until) = (TrialId(1), search.trials()[0].until);
+            search.arrive(SearchEvent::Report { trial, length: until, metric: 0.5 });
+            assert_eq!(search.trials()[0].state, TrialState::Running, "it is the best of one");
+            assert_eq!(scores(&search), [Some(0.5), None], "{order}");
+            // Between two looks nothing is decided, so that arrival changes nothing in the order `fixed`.
+            let length = search.trials()[0].until - 1;
+            search.arrive(SearchEvent::Report { trial, length, metric: 0.25 });
+            let known = if order == "fixed" { 0.5 } else { 0.25 };
+            assert_eq!(scores(&search), [Some(known), None], "{order}");
         }
     }
 }

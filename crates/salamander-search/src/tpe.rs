@@ -1,6 +1,6 @@
 //! The tree-structured Parzen estimator (<https://arxiv.org/abs/2304.11127>): draws where good trials are dense and bad
-//! ones are not. All hyperparameters together (multivariate), and trials under way count as bad (constant liar). What
-//! was tried already is not tried again while there is something else.
+//! ones are not. All hyperparameters together (multivariate), and trials under way of which nothing is known yet count
+//! as bad (constant liar). What was tried already is not tried again while there is something else.
 //!
 //! Draws alone seldom hit what differs from a good trial in one value of many, and that is where the next better one
 //! often is. So the neighbours of the best are weighed beside them, as SMAC searches around its best

@@ -30,7 +30,8 @@ impl TrialState {
         }
     }
 
-    pub(crate) fn is_over(self) -> bool {
+    /// Whether nothing more becomes of it.
+    pub fn is_over(self) -> bool {
         matches!(self, Self::Stopped | Self::Ended(_))
     }
 }
@@ -50,6 +51,8 @@ pub struct Trial {
     pub reports: Vec<(u64, f64)>,
     /// Why it stands where it stands.
     pub reason: String,
+    /// How many of the reports were decided on. In the order `fixed` it depends on arrival which others there are yet.
+    pub(crate) heard: usize,
     pub(crate) point: Option<SpacePoint>,
     /// Where the point lies, for TPE, which learns from it; else nothing.
     pub(crate) at: LocatedPoint,

@@ -25,7 +25,7 @@ fn a_full_disk_ends_a_search_and_loses_nothing() {
     let free = (disk.f_bavail * disk.f_frsize) as usize;
     std::fs::write(small.join("filler"), vec![1; free - 180_000]).expect("written");
     let ended = place.run(&["train", &file, "--out", "small/runs"]);
-    assert_eq!(ended.code(), Some(1), "{}", ended.err());
+    assert_eq!(ended.code(), Some(74), "{}", ended.err());
     assert!(ended.err().contains("No space left on device"), "{}", ended.err());
     std::fs::remove_file(small.join("filler")).expect("removed");
     let again = match only_search(&place, "small/runs") {

@@ -86,8 +86,7 @@ fn ask(client: &HubClient, args: &Args, folder: &str) -> Result<Value> {
     let checkpoint = which(client, run, &args.checkpoint)?;
     let version = registered(client, &args.model, run, &checkpoint)?;
     if let Some(alias) = &args.alias {
-        let body = json!({"alias": alias, "version": version.version});
-        let _: ModelRow = client.post(&format!("api/v1/models/{}/aliases", args.model), &body)?;
+        client.alias_model(&args.model, alias, Some(version.version))?;
     }
     let mut object = json!(client.model_version(&format!("{}@{}", args.model, version.version))?);
     object["model"] = json!(args.model);

@@ -49,10 +49,11 @@ impl HubArgs {
         if let Some(url) = named.filter(|url| !url.is_empty()) {
             return Ok(Some(HubClient::new(&url, token)?));
         }
-        let address = fs::read_to_string(self.runs.join(OWN_FOLDER).join("address"));
-        let address: Option<SocketAddr> = address.ok().and_then(|text| text.trim().parse().ok());
-        match address.filter(|address| TcpStream::connect_timeout(address, PATIENCE).is_ok()) {
-            Some(address) => Ok(Some(HubClient::new(&format!("http://{address}"), token)?)),
+        let text = fs::read_to_string(self.runs.join(OWN_FOLDER).join("address"));
+        let text = text.unwrap_or_default();
+        match noted(text.trim()).filter(|(_, to)| TcpStream::connect_timeout(to, PATIENCE).is_ok())
+        {
+            Some((scheme, to)) => Ok(Some(HubClient::new(&format!("{scheme}://{to}"), token)?)),
             None => Ok(None),
         }
     }
@@ -70,6 +71,12 @@ impl HubArgs {
         }
         start(&self.runs, 0)
     }
+}
+
+/// The address that a hub has noted among its files: a release before this one wrote no scheme.
+fn noted(text: &str) -> Option<(&str, SocketAddr)> {
+    let (scheme, address) = text.split_once("://").unwrap_or(("http", text));
+    Some((scheme, address.parse().ok()?))
 }
 
 /// A hub within this command, with so many slots.
@@ -98,6 +105,19 @@ mod tests {
     use clap::Parser;
 
     use super::*;
+
+    #[test]
+    fn a_noted_address_has_a_scheme_or_is_of_an_older_release() {
+        let address: SocketAddr = "127.0.0.1:7070".parse().expect("an address");
+        for (text, scheme) in [
+            ("https://127.0.0.1:7070", "https"),
+            ("http://127.0.0.1:7070", "http"),
+            ("127.0.0.1:7070", "http"),
+        ] {
+            assert_eq!(noted(text), Some((scheme, address)), "{text}");
+        }
+        assert_eq!(noted("https://"), None);
+    }
 
     #[derive(clap::Subcommand)]
     enum Asked {

@@ -124,8 +124,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
             }
         }
         Command::Alias { name, alias, version, json } => {
-            let body = json!({"alias": alias, "version": version});
-            let model: ModelRow = client.post(&format!("api/v1/models/{name}/aliases"), &body)?;
+            let model = client.alias_model(name, alias, *version)?;
             match (json, version) {
                 (true, _) => outln!("{}", json!(model))?,
                 (false, Some(version)) => outln!("{name}@{alias} is version {version}")?,
@@ -140,8 +139,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
             }
         }
         Command::Delete { name, version, json } => {
-            let place = version.map_or(String::new(), |version| format!("/versions/{version}"));
-            let deleted: Value = client.delete(&format!("api/v1/models/{name}{place}"))?;
+            let deleted = client.delete_model(name, *version)?;
             match json {
                 true => outln!("{deleted}")?,
                 false => outln!("deleted")?,

@@ -91,6 +91,9 @@ enum Command {
         /// several times. Credentials come from the environment
         #[arg(long = "from", value_name = "URL")]
         from: Vec<String>,
+        /// Print one JSON object instead
+        #[arg(long)]
+        json: bool,
     },
     /// Tell others when experiments end
     Webhook(super::webhook::Args),
@@ -106,6 +109,9 @@ enum Command {
         days: Option<u32>,
         #[command(flatten)]
         place: StorePlaceArgs,
+        /// Print one JSON object instead
+        #[arg(long)]
+        json: bool,
     },
     /// Show and remove users
     #[command(subcommand)]
@@ -137,9 +143,11 @@ enum UserCommand {
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     match &args.command {
         None => serve(args),
-        Some(Command::Rebuild { place, from }) => rebuild(place, from),
+        Some(Command::Rebuild { place, from, json }) => rebuild(place, from, *json),
         Some(Command::Webhook(args)) => super::webhook::run(args),
-        Some(Command::Token { user, role, days, place }) => token(place, user, role, *days),
+        Some(Command::Token { user, role, days, place, json }) => {
+            token(place, user, role, *days, *json)
+        }
         Some(Command::User(UserCommand::List { place, json })) => users(place, *json),
         Some(Command::User(UserCommand::Remove { user, place, json })) => {
             remove_user(place, user, *json)
@@ -215,7 +223,7 @@ fn open(place: &StorePlaceArgs) -> Result<Hub> {
     Ok(Hub::open(&place.folder.runs, place.store()?.as_ref())?)
 }
 
-fn rebuild(place: &StorePlaceArgs, from: &[String]) -> Result<ExitCode> {
+fn rebuild(place: &StorePlaceArgs, from: &[String], json: bool) -> Result<ExitCode> {
     let runs = &place.folder.runs;
     if !from.is_empty() {
         std::fs::create_dir_all(runs).with_context(|| runs.display().to_string())?;
@@ -223,20 +231,37 @@ fn rebuild(place: &StorePlaceArgs, from: &[String]) -> Result<ExitCode> {
     if !runs.is_dir() {
         bail!("there is no folder {}", runs.display());
     }
+    let mut brought = 0;
     for url in from {
-        let brought = bring_runs(url, runs, &mut |note| errln!("{note}"))?;
-        outln!("{} brought from {url}", count(brought.len() as u64, "run"))?;
+        let runs = bring_runs(url, runs, &mut |note| errln!("{note}"))?.len();
+        brought += runs;
+        if !json {
+            outln!("{} brought from {url}", count(runs as u64, "run"))?;
+        }
     }
     Hub::forget_store(&place.folder.runs, place.store()?.as_ref())?;
     let hub = open(place)?;
     Ingester::new(hub.clone()).look_at_all()?;
     let all = ListQuery { archived: Some(true), limit: Some(1), ..ListQuery::default() };
     let (experiments, runs) = (hub.store().experiments(&all)?.total, hub.store().runs(&all)?.total);
-    outln!("{experiments} experiments with {runs} runs; users and tokens have to be made again")?;
+    match json {
+        true => {
+            outln!("{}", json!({"experiments": experiments, "runs": runs, "brought": brought}))?
+        }
+        false => outln!(
+            "{experiments} experiments with {runs} runs; users and tokens have to be made again"
+        )?,
+    }
     Ok(ExitCode::SUCCESS)
 }
 
-fn token(place: &StorePlaceArgs, user: &str, role: &str, days: Option<u32>) -> Result<ExitCode> {
+fn token(
+    place: &StorePlaceArgs,
+    user: &str,
+    role: &str,
+    days: Option<u32>,
+    json: bool,
+) -> Result<ExitCode> {
     let Some(role) = UserRole::parse(role) else {
         bail!("--role {role}: one of viewer, editor, admin");
     };
@@ -249,7 +274,13 @@ fn token(place: &StorePlaceArgs, user: &str, role: &str, days: Option<u32>) -> R
     let token = store.new_token(user, now(), expires)?;
     let done = json!({"do": "make_token", "name": user, "role": role, "expires": expires});
     // Shown first: it is valid, and nobody could see it later.
-    outln!("{token}")?;
+    match json {
+        true => {
+            let made = json!({"user": user, "role": role, "token": token, "expires": expires});
+            outln!("{made}")?
+        }
+        false => outln!("{token}")?,
+    }
     store.note_done("", now(), &done)?;
     Ok(ExitCode::SUCCESS)
 }

@@ -73,7 +73,10 @@ impl Hub {
                 let reason = format!("checkpoint {name} of run {run} is a version of a model");
                 return Err(Error::Conflict(reason));
             }
-            if store.needed_sources()?.contains(&(run, name.to_string())) {
+            let place = (run, name.to_string());
+            if store.needed_sources()?.contains(&place)
+                || self.sources_of_plain_runs()?.contains(&place)
+            {
                 let reason = format!(
                     "checkpoint {name} of run {run} is what an experiment starts from that is not completed"
                 );

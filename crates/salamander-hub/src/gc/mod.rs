@@ -145,6 +145,11 @@ impl Hub {
 
     /// What the file of an experiment says of checkpoints.
     fn storage(&self, folder: &str) -> Result<CheckpointStorage, Error> {
+        Ok(self.experiment_in_force(folder)?.checkpoint_storage.clone())
+    }
+
+    /// The experiment of a run's or a search's folder.
+    fn experiment_in_force(&self, folder: &str) -> Result<Experiment, Error> {
         let layout = RunLayout::new(self.runs().join(folder));
         let wrong = |error: &dyn ToString| {
             Error::Conflict(format!("{folder}: its file cannot be read: {}", error.to_string()))
@@ -153,10 +158,9 @@ impl Hub {
             let text = fs::read(layout.search()).map_err(Error::io(&layout.search()))?;
             let kept: serde_json::Value = serde_json::from_slice(&text).map_err(|e| wrong(&e))?;
             let file = SearchFile::parse(kept["file"].as_str().unwrap_or_default(), &[]);
-            return Ok(file.map_err(|e| wrong(&e))?.experiment().checkpoint_storage.clone());
+            return Ok(file.map_err(|e| wrong(&e))?.experiment().clone());
         }
-        let text = self.config_in_force(folder)?;
-        Ok(Experiment::parse(&text, &[]).map_err(|e| wrong(&e))?.checkpoint_storage.clone())
+        Experiment::parse(&self.config_in_force(folder)?, &[]).map_err(|e| wrong(&e))
     }
 
     /// How the trials of an experiment stand.
@@ -194,20 +198,25 @@ impl Hub {
     }
 
     /// Checkpoints that runs start from which were not started by the hub and train now.
-    fn sources_of_plain_runs(&self) -> Result<Vec<Place>, Error> {
-        let query = ListQuery {
+    pub(crate) fn sources_of_plain_runs(&self) -> Result<Vec<Place>, Error> {
+        let mut query = ListQuery {
             state: Some("running".to_string()),
             archived: Some(true),
             limit: Some(1000),
             ..ListQuery::default()
         };
         let mut places = Vec::new();
-        for experiment in self.store().experiments(&query)?.items {
-            let config = self.config_in_force(&experiment.folder).unwrap_or_default();
-            let Ok(parsed) = Experiment::parse(&config, &[]) else { continue };
-            places.extend(parsed.start_from.as_deref().and_then(|path| self.place_of(path)));
+        loop {
+            let page = self.store().experiments(&query)?;
+            for experiment in page.items {
+                let Ok(file) = self.experiment_in_force(&experiment.folder) else { continue };
+                places.extend(file.start_from.as_deref().and_then(|path| self.place_of(path)));
+            }
+            match page.next {
+                Some(next) => query.cursor = Some(next),
+                None => return Ok(places),
+            }
         }
-        Ok(places)
     }
 
     /// The checkpoint of a file below the runs: `RUN/checkpoints/NAME/model.safetensors`.

@@ -60,6 +60,8 @@ struct Watched {
 /// What is remembered of a run's folder.
 #[derive(Default)]
 struct WatchedRun {
+    /// Whether it is a trial that is over, and of which all is known: only its logs may still grow.
+    settled: bool,
     cursors: Option<BTreeMap<String, Cursor>>,
     signature: Signature,
     facts: Option<RunFacts>,
@@ -251,8 +253,25 @@ impl Watched {
         let is_search = layout.search().is_file();
         for (number, run) in &mut self.runs {
             let Some(id) = RunId::new(self.id.0, *number) else { continue };
-            let own = RunLayout::new(layout.trials().join(format!("{number:05}")));
+            let own = trial_layout(layout, *number);
             run.tail_logs(hub, id, if is_search { &own } else { layout })?;
+        }
+        Ok(())
+    }
+
+    /// The same for the trials of a search that goes on which are not looked at any more.
+    fn look_for_late_lines_of_trials(
+        &mut self,
+        hub: &Hub,
+        layout: &RunLayout,
+    ) -> Result<(), Error> {
+        if self.logs_looked.elapsed() < SLOW {
+            return Ok(());
+        }
+        self.logs_looked = Instant::now();
+        for (number, run) in self.runs.iter_mut().filter(|(_, run)| run.settled) {
+            let Some(id) = RunId::new(self.id.0, *number) else { continue };
+            run.tail_logs(hub, id, &trial_layout(layout, *number))?;
         }
         Ok(())
     }
@@ -263,11 +282,18 @@ impl Watched {
             return Err(Error::Invalid(format!("{folder}: this search cannot be read")));
         };
         replayed.go_on(layout);
+        let goes_on = self.holder.is_some();
+        self.look_for_late_lines_of_trials(hub, layout)?;
         for trial in replayed.search.trials() {
             let number = trial.id.0 as i64;
             let Some(id) = RunId::new(self.id.0, number) else { continue };
+            let is_over = trial.state.is_over();
+            // A long search has a thousand of them, and is looked at several times a second.
+            if goes_on && is_over && self.runs.get(&number).is_some_and(|run| run.settled) {
+                continue;
+            }
             let name = format!("{folder}/trials/{number:05}");
-            let of_trial = RunLayout::new(layout.trials().join(format!("{number:05}")));
+            let of_trial = trial_layout(layout, number);
             let holder = self.holder.and_then(|_| folder::holder(&of_trial));
             let mut facts = folder::facts(&of_trial, &name, holder);
             facts.name = format!("{folder} trial {number}");
@@ -285,7 +311,9 @@ impl Watched {
             facts.length = Some(trial.length() as i64);
             facts.measured = trial.metric().filter(|metric| metric.is_finite());
             facts.model = replayed.file.experiment().model().map(str::to_string);
-            self.runs.entry(number).or_default().look(hub, id, &of_trial, facts)?;
+            let run = self.runs.entry(number).or_default();
+            let changed = run.look(hub, id, &of_trial, facts)?;
+            run.settled = is_over && holder.is_none() && !changed;
         }
         let facts = of_search(&replayed, layout, self.holder);
         self.see_end(hub, &facts)?;
@@ -299,6 +327,11 @@ impl Watched {
         }
         Ok(())
     }
+}
+
+/// The folder of a trial.
+fn trial_layout(search: &RunLayout, number: i64) -> RunLayout {
+    RunLayout::new(search.trials().join(format!("{number:05}")))
 }
 
 fn of_single(facts: RunFacts, description: Option<String>) -> Facts {

@@ -3,8 +3,10 @@
 //!
 //! # Layout
 //! - [`Queue`]: one turn after the other; `plan`: what a turn does, and why; `process`: the processes
+//! - `backoff`: when experiments are tried again whose disk was full
 //! - [`QueuePlatform`]: where they train, if not here; `upkeep`: checkpoints that go, budgets, logs
 
+mod backoff;
 mod plan;
 mod platform;
 mod process;
@@ -12,6 +14,7 @@ mod upkeep;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
@@ -27,7 +30,11 @@ use crate::ingest::{Ingester, folder};
 use crate::operation::{Operation, Wanted};
 use crate::store::experiments::ExperimentJob;
 use crate::store::limits::Usage;
-use plan::{ExperimentStanding, QueueAction, QueueProcessEnd, Queued, after, plan, with_process};
+use backoff::Backoffs;
+use plan::{
+    ExperimentStanding, MAX_FAULTS, QueueAction, QueueProcessEnd, Queued, STOPPED, after, plan,
+    with_process,
+};
 pub use platform::QueuePlatform;
 use process::{ProcessStart, QueueProcess};
 
@@ -55,6 +62,7 @@ pub struct Queue {
     processes: BTreeMap<ExperimentId, QueueProcess>,
     /// Experiments whose process was looked for.
     looked: BTreeSet<ExperimentId>,
+    backoffs: Backoffs,
     ingester: Option<Arc<Mutex<Ingester>>>,
     /// Days that logs stay after the end of an experiment whose file says nothing of it.
     log_days: Option<i64>,
@@ -65,9 +73,18 @@ pub struct Queue {
 impl Queue {
     /// With so many slots; with none it starts nothing, and only carries out what else is wanted.
     pub fn new(hub: Hub, programs: Arc<Programs>, slots: u32) -> Self {
-        let (processes, looked) = (BTreeMap::new(), BTreeSet::new());
-        let (ingester, log_days, last_upkeep, platform) = (None, None, None, None);
-        Self { hub, programs, slots, processes, looked, ingester, log_days, last_upkeep, platform }
+        Self {
+            hub,
+            programs,
+            slots,
+            processes: BTreeMap::new(),
+            looked: BTreeSet::new(),
+            backoffs: Backoffs::default(),
+            ingester: None,
+            log_days: None,
+            last_upkeep: None,
+            platform: None,
+        }
     }
 
     /// With this ingester, whose store knows what an experiment has done before it is told to be over.
@@ -115,12 +132,19 @@ impl Queue {
         let jobs = self.hub.store().jobs()?;
         // What cannot be put in order now does not keep anything from being started.
         let mut failed = self.keep_in_order(&jobs).err();
-        self.looked.retain(|id| jobs.iter().any(|job| job.id == *id));
+        let is_there = |id: ExperimentId| jobs.iter().any(|job| job.id == id);
+        self.looked.retain(|id| is_there(*id));
+        self.backoffs.retain(is_there);
+        let now = Instant::now();
         let mut queued = Vec::new();
         for job in &jobs {
             let wanted = Wanted::parse(&job.wanted).unwrap_or(Wanted::Run);
             match self.look(job, wanted) {
-                Ok(one) => queued.extend(one),
+                // One that waits for its next try holds up nobody.
+                Ok(one) => {
+                    let is_due = |id| self.backoffs.is_due(id, now);
+                    queued.extend(one.filter(|one| one.running.is_some() || is_due(one.id)));
+                }
                 Err(error) => {
                     // One that cannot be looked at keeps its slots, and nobody else from anything.
                     queued.extend(self.processes.get(&job.id).map(|process| Queued {
@@ -145,7 +169,7 @@ impl Queue {
     }
 
     /// Where an experiment stands; `None`: it is over.
-    fn look(&mut self, job: &ExperimentJob, wanted: Wanted) -> Result<Option<Queued>, Error> {
+    fn look(&mut self, job: &ExperimentJob, mut wanted: Wanted) -> Result<Option<Queued>, Error> {
         let layout = RunLayout::new(self.hub.runs().join(&job.folder));
         let own = self.hub.own_folder(job.id);
         let was_running = matches!(
@@ -164,14 +188,15 @@ impl Queue {
         if let Some((code, asked)) = ended {
             let is_there = layout.experiment().is_file() || layout.search().is_file();
             let fact = is_there.then(|| folder::state(&layout, folder::holder(&layout)));
-            let ended = QueueProcessEnd { fact, code, error: process::last_error(&own), asked };
+            let error = process::last_error(&own);
+            let stopped = (code == Some(STOPPED) && !asked) || layout.stop_request().exists();
+            let ended = QueueProcessEnd { fact, code, error, asked, stopped };
             let mut standing = after(wanted, &ended, job.restarts);
             if !matches!(standing.state, "queued" | "paused") {
                 // Before it is told to be over: until then it is tried again.
                 self.end_elsewhere(job)?;
             }
             self.account(job, self.processes.contains_key(&job.id))?;
-            self.processes.remove(&job.id);
             process::forget(&own);
             self.catch_up(&job.folder);
             if standing.state == "canceled"
@@ -179,7 +204,17 @@ impl Queue {
             {
                 standing.reason = Some(reason);
             }
+            if standing.state == "paused" && wanted == Wanted::Run {
+                self.want_paused(job)?;
+                wanted = Wanted::Paused;
+            }
             self.settle(job, &standing)?;
+            // Only now: a hub that cannot write this down, on a full disk too, still knows how the process ended.
+            self.processes.remove(&job.id);
+            match ended.is_disk_full() {
+                true => self.backoffs.lengthen(job.id, Instant::now()),
+                false => self.backoffs.forget(job.id),
+            }
             if !matches!(standing.state, "queued" | "paused") && wanted != Wanted::Deleted {
                 return Ok(None);
             }
@@ -230,6 +265,17 @@ impl Queue {
         }))
     }
 
+    /// Says that an experiment is to wait, since states follow from what is wanted; whoever has wanted something else
+    /// meanwhile gets that.
+    fn want_paused(&self, job: &ExperimentJob) -> Result<(), Error> {
+        let operations = self.hub.say_after(&Speaker::default(), |store| {
+            let is_same = |now: &ExperimentJob| now.id == job.id && now.wanted == job.wanted;
+            let wanted = Operation::Want { experiment: job.id, wanted: Wanted::Paused };
+            Ok(store.jobs()?.iter().any(is_same).then_some(wanted).into_iter().collect())
+        });
+        operations.map(drop)
+    }
+
     fn perform(&mut self, step: &QueueAction, job: &ExperimentJob) -> Result<(), Error> {
         match (step, self.processes.get_mut(&job.id)) {
             (QueueAction::Interrupt(_) | QueueAction::Preempt(_), Some(process)) => {
@@ -243,11 +289,27 @@ impl Queue {
                         ExperimentStanding { state: "running", reason: None, faults: None };
                     self.settle(job, &running)?;
                 }
-                Err(error) => self.fail(job, error.to_string())?,
+                Err(error) => self.not_started(job, &error)?,
             },
             _ => {}
         }
         Ok(())
+    }
+
+    /// An experiment whose process could not be started: it has failed, unless it is the machine's trouble of now.
+    fn not_started(&mut self, job: &ExperimentJob, error: &Error) -> Result<(), Error> {
+        let passes = |error: &Error| match error {
+            Error::File { source, .. } => is_passing(source),
+            Error::Store(_) | Error::Unwritable(_) | Error::Closed => true,
+            _ => false,
+        };
+        if !passes(error) || job.restarts >= MAX_FAULTS {
+            return self.fail(job, error.to_string());
+        }
+        self.backoffs.lengthen(job.id, Instant::now());
+        let (reason, faults) =
+            (Some(format!("{error}; it is tried again")), Some(job.restarts + 1));
+        self.settle(job, &ExperimentStanding { state: "queued", reason, faults })
     }
 
     fn start(&self, job: &ExperimentJob, slots: u32) -> Result<QueueProcess, Error> {
@@ -256,6 +318,8 @@ impl Queue {
         let program = self.programs.check(path, job.program_hash.as_deref().unwrap_or_default())?;
         let own = self.hub.own_folder(job.id);
         fs::create_dir_all(&own).map_err(Error::io(&own))?;
+        // What was asked of it before it was wanted to run.
+        let _ = fs::remove_file(RunLayout::new(self.hub.runs().join(&job.folder)).stop_request());
         let file = own.join(EXPERIMENT);
         let config = self.hub.store().experiment_config(job.id)?.unwrap_or_default();
         replace(&file, config.as_bytes(), Durability::Unsynced).map_err(Error::io(&file))?;
@@ -322,6 +386,39 @@ impl Queue {
                 self.hub.say(&Speaker::default(), restarted)
             }
             None => self.hub.store().set_state(job.id, state, reason),
+        }
+    }
+}
+
+/// Whether the system would say otherwise at another time: no room, no memory, too many processes or files.
+fn is_passing(error: &std::io::Error) -> bool {
+    use rustix::io::Errno;
+    let errno = Errno::from_io_error(error);
+    matches!(
+        error.kind(),
+        ErrorKind::StorageFull
+            | ErrorKind::QuotaExceeded
+            | ErrorKind::OutOfMemory
+            | ErrorKind::WouldBlock
+            | ErrorKind::ExecutableFileBusy
+    ) || matches!(errno, Some(Errno::MFILE | Errno::NFILE))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Error;
+
+    use rustix::io::Errno;
+
+    use super::*;
+
+    #[test]
+    fn what_the_machine_lacks_for_a_while_is_no_failure_of_an_experiment() {
+        for errno in [Errno::NOSPC, Errno::DQUOT, Errno::NOMEM, Errno::AGAIN, Errno::MFILE] {
+            assert!(is_passing(&Error::from(errno)), "{errno}");
+        }
+        for errno in [Errno::NOENT, Errno::ACCESS, Errno::NOEXEC] {
+            assert!(!is_passing(&Error::from(errno)), "{errno}");
         }
     }
 }

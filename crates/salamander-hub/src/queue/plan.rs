@@ -7,8 +7,14 @@ use crate::ids::ExperimentId;
 use crate::operation::Wanted;
 use crate::store::experiments::ExperimentJob;
 
-/// Ends of a process without a word that are tolerated, each followed by a resume.
+/// Ends of a process without a word, or by a full disk, that are tolerated, each followed by a resume.
 pub(super) const MAX_FAULTS: i64 = 30;
+/// The exit code of a `train` that `salamander stop` or Ctrl-C has ended.
+pub(super) const STOPPED: i32 = 130;
+/// The exit code of a `train` whose disk is full.
+const DISK_FULL: i32 = 74;
+/// How the system's words for that end; where nobody knows the exit code, the summary may have them.
+const DISK_FULL_WORDS: &str = "(os error 28)";
 
 /// An experiment, as the queue sees it.
 #[derive(Clone, Debug)]
@@ -124,6 +130,20 @@ pub(super) struct QueueProcessEnd {
     pub(super) error: Option<String>,
     /// Whether it was asked to leave.
     pub(super) asked: bool,
+    /// Whether somebody else than this hub has stopped it, with `salamander stop` or Ctrl-C. A SIGTERM of others is
+    /// nobody's wish: a machine that goes down sends it to all.
+    pub(super) stopped: bool,
+}
+
+impl QueueProcessEnd {
+    /// Whether only room on a disk was missing.
+    pub(super) fn is_disk_full(&self) -> bool {
+        let told = self.fact.as_ref().and_then(|(_, reason)| reason.as_deref());
+        match self.code {
+            Some(code) => code == DISK_FULL,
+            None => told.is_some_and(|reason| reason.contains(DISK_FULL_WORDS)),
+        }
+    }
 }
 
 /// Where an experiment stands.
@@ -155,8 +175,19 @@ pub(super) fn after(wanted: Wanted, ended: &QueueProcessEnd, faults: i64) -> Exp
         (_, Wanted::Canceled | Wanted::Killed | Wanted::Deleted) => {
             standing("canceled", Some(format!("it was {}", wanted.as_str())))
         }
+        (_, Wanted::Paused) if ended.is_disk_full() => standing("paused", None),
+        // Before what its summary says: a disk that is full now will not always be.
+        (_, Wanted::Run) if ended.is_disk_full() && faults < MAX_FAULTS => ExperimentStanding {
+            state: "queued",
+            reason: Some("its disk was full; it is tried again, from its last checkpoint".into()),
+            faults: Some(faults + 1),
+        },
         (Some("failed"), _) => standing("failed", said()),
         (_, Wanted::Paused) => standing("paused", None),
+        (_, Wanted::Run) if ended.stopped => standing(
+            "paused",
+            Some("it was stopped by hand; `salamander experiment activate` goes on with it".into()),
+        ),
         // It refused to begin, or to go on: the same would happen again.
         (_, Wanted::Run)
             if matches!(ended.code, Some(code) if code != 0 && code < 128) && !ended.asked =>
@@ -238,6 +269,7 @@ mod tests {
             code,
             error: Some("no such model".into()),
             asked: false,
+            stopped: false,
         };
         let check = |wanted, ended: &QueueProcessEnd, faults, state, left| {
             let standing = after(wanted, ended, faults);
@@ -253,7 +285,40 @@ mod tests {
         assert_eq!(reason.as_deref(), Some("no such model"));
         check(Wanted::Run, &ended(Some("interrupted"), None), 2, "queued", Some(3));
         check(Wanted::Run, &ended(Some("interrupted"), None), MAX_FAULTS, "failed", None);
-        let asked = QueueProcessEnd { asked: true, ..ended(Some("interrupted"), Some(130)) };
+        let asked = QueueProcessEnd { asked: true, ..ended(Some("interrupted"), Some(143)) };
         check(Wanted::Run, &asked, 2, "queued", None);
+        // A machine that goes down is no wish, `salamander stop` is one.
+        check(Wanted::Run, &ended(Some("interrupted"), Some(143)), 2, "queued", Some(3));
+        let stopped = QueueProcessEnd { stopped: true, ..ended(Some("interrupted"), Some(130)) };
+        let reason = check(Wanted::Run, &stopped, 2, "paused", None);
+        assert!(reason.is_some_and(|reason| reason.contains("activate")));
+        let stopped = QueueProcessEnd { stopped: true, ..ended(Some("failed"), Some(1)) };
+        check(Wanted::Run, &stopped, 2, "failed", None);
+    }
+
+    #[test]
+    fn a_full_disk_is_no_failure_of_an_experiment() {
+        let ended = |state: &str, why: &str, code| QueueProcessEnd {
+            fact: Some((state.to_string(), Some(why.to_string()))),
+            code,
+            error: None,
+            asked: false,
+            stopped: false,
+        };
+        let check = |wanted, ended: &QueueProcessEnd, faults, state, left| {
+            let standing = after(wanted, ended, faults);
+            assert_eq!((standing.state, standing.faults), (state, left), "{wanted:?} {ended:?}");
+        };
+        // Its summary may say anything, or nothing, since there was no room for it.
+        for state in ["failed", "interrupted"] {
+            let full = ended(state, "why", Some(DISK_FULL));
+            check(Wanted::Run, &full, 2, "queued", Some(3));
+            check(Wanted::Paused, &full, 2, "paused", None);
+            check(Wanted::Killed, &full, 2, "canceled", None);
+            check(Wanted::Run, &full, MAX_FAULTS, "failed", None);
+        }
+        let words = "runs/a: No space left on device (os error 28)";
+        check(Wanted::Run, &ended("failed", words, None), 0, "queued", Some(1));
+        check(Wanted::Run, &ended("failed", words, Some(1)), 0, "failed", None);
     }
 }

@@ -82,8 +82,11 @@ impl QueueProcess {
         let pid = child.id();
         let (started, slots) = (started(pid).unwrap_or(0), start.slots);
         let kept = ProcessRecord { pid, started, slots, since: now(), asked: false };
-        // Without it a hub that is started anew finds the process by the lock of its folder.
-        kept.write(start.own)?;
+        // Without it a hub that is started anew finds the process by the lock of its folder. It has begun: nobody would
+        // wait for it, or end it, if this were an error.
+        if let Err(error) = kept.write(start.own) {
+            tracing::warn!(pid, %error, "it is not written down that a process was started");
+        }
         Ok(Self { kept, child: Some(child), own: start.own.to_path_buf() })
     }
 
@@ -190,6 +193,25 @@ pub(super) fn last_error(own: &Path) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_process_that_cannot_be_written_down_is_kept_all_the_same() {
+        let own = tempfile::tempdir().expect("a folder");
+        // No file can take its place.
+        fs::create_dir(own.path().join(KEPT)).expect("made");
+        let start = ProcessStart {
+            program: Path::new("/bin/sleep"),
+            arguments: vec!["1000".into()],
+            folder: own.path().to_path_buf(),
+            own: own.path(),
+            slots: 1,
+        };
+        let mut process = QueueProcess::start(&start).expect("started");
+        process.kill();
+        while process.ended().is_none() {
+            std::thread::yield_now();
+        }
+    }
 
     #[test]
     fn a_process_is_found_again_and_another_of_its_number_is_not_it() {

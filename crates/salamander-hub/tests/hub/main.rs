@@ -12,4 +12,5 @@ mod queue;
 mod read;
 mod rebuilt;
 mod schema;
+mod searches;
 mod upkeep;

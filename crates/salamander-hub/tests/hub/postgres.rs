@@ -12,6 +12,7 @@ mod place;
 mod queue;
 mod read;
 mod rebuilt;
+mod searches;
 #[path = "../support/postgres.rs"]
 mod server;
 mod upkeep;

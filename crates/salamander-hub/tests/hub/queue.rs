@@ -16,7 +16,7 @@ use crate::folders::{EXPERIMENT, Serving, write_run};
 use crate::place::{forget, open};
 
 /// Makes the folder that it is told, or goes on in it; ends when a file named `end` has a word for it: `completed`,
-/// `failed`. It leaves when it is asked to.
+/// `failed`. It leaves when it is asked to, and on a full disk, which a file named `full` stands for.
 const PROGRAM: &str = r#"#!/bin/sh
 arguments="$*"
 while [ $# -gt 0 ]; do
@@ -28,6 +28,7 @@ run="$out/$id"
 mkdir -p "$run"
 echo "$arguments" >> "$run/arguments"
 [ -e "$run/experiment.yaml" ] || echo "entrypoint: net" > "$run/experiment.yaml"
+[ -e "$out/full" ] && { echo '{"state": "failed", "error": "full"}' > "$run/summary.json"; exit 74; }
 rm -f "$run/summary.json"
 : > "$run/run.lock"
 echo "$$" >> "$out/$id.starts"
@@ -35,6 +36,7 @@ over() { echo "{\"state\": \"$1\", \"error\": null}" > "$run/summary.json"; exit
 trap 'over interrupted 143' TERM
 while :; do
   [ -e "$run/end" ] && over "$(cat "$run/end")" 0
+  [ -e "$run/stop" ] && over interrupted 130
   sleep 0.02
 done
 "#;
@@ -260,6 +262,87 @@ fn a_program_that_refuses_or_has_changed_is_told() {
     assert!(error.to_string().starts_with("the experiment: line 2: not YAML"), "{error}");
 }
 
+#[test]
+fn an_experiment_whose_disk_is_full_goes_on_when_there_is_room() {
+    let mut s = Scenario::new(1);
+    let full = s.hub.runs().join("full");
+    fs::write(&full, "").expect("written");
+    let id = s.create(42);
+    let experiment = loop {
+        s.queue.turn().expect("a turn");
+        let experiment = s.hub.store().experiment(id).expect("there");
+        if experiment.restarts > 0 {
+            break experiment;
+        }
+    };
+    assert_eq!((experiment.state.as_str(), experiment.restarts), ("queued", 1));
+    let reason = experiment.reason.expect("a reason");
+    assert!(reason.contains("its disk was full"), "{reason}");
+    fs::remove_file(full).expect("removed");
+    s.until(id, "running");
+    s.begun(id, 1);
+    s.end(id, "completed");
+    s.until(id, "completed");
+}
+
+#[test]
+fn what_somebody_stops_by_hand_is_paused_until_it_is_activated() {
+    let mut s = Scenario::new(1);
+    let id = s.create(42);
+    let stop = s.run(id).join("stop");
+    s.until(id, "running");
+    s.begun(id, 1);
+    fs::write(&stop, "").expect("asked");
+    let reason = s.until(id, "paused").expect("a reason");
+    assert!(reason.contains("stopped by hand"), "{reason}");
+    // It stays so, and a store that is made again knows it.
+    (0..3).for_each(|_| s.queue.turn().expect("a turn"));
+    let experiment = s.hub.store().experiment(id).expect("there");
+    assert_eq!((experiment.state.as_str(), experiment.restarts), ("paused", 0));
+    s.want(id, Wanted::Run);
+    s.until(id, "running");
+    s.begun(id, 2);
+    // A hub that is not its parent does not know how it ended, and finds what was asked of it.
+    let mut s = s.killed(1);
+    s.queue.turn().expect("a turn");
+    fs::write(&stop, "").expect("asked");
+    s.until(id, "paused");
+    let runs = s.hub.runs().to_path_buf();
+    let Scenario { folder, hub, queue, programs } = s;
+    drop((hub, queue));
+    forget(&runs).expect("removed");
+    let hub = open(&runs).expect("opened");
+    let queue = Queue::new(hub.clone(), Arc::clone(&programs), 1);
+    let mut s = Scenario { folder, hub, programs, queue };
+    s.until(id, "paused");
+    assert_eq!(s.queue.running(), 0);
+}
+
+#[test]
+fn what_is_being_deleted_cannot_be_wanted_otherwise() {
+    let mut s = Scenario::new(1);
+    let id = s.create(42);
+    s.until(id, "running");
+    s.begun(id, 1);
+    s.end(id, "completed");
+    s.until(id, "completed");
+    // Its folder cannot be moved there.
+    let hindrance = s.hub.runs().join(format!(".hub/deleted-{id}"));
+    fs::create_dir_all(hindrance.join("x")).expect("made");
+    s.want(id, Wanted::Deleted);
+    while s.hub.store().experiment(id).expect("there").state != "deleting" {
+        s.queue.turn().expect_err("it is in the way");
+    }
+    for wanted in [Wanted::Run, Wanted::Paused, Wanted::Canceled, Wanted::Killed] {
+        let error = s.hub.want(&Speaker::default(), id, wanted).expect_err("refused").to_string();
+        assert!(error.contains("is being deleted"), "{wanted:?}: {error}");
+    }
+    fs::remove_dir_all(hindrance).expect("removed");
+    while s.hub.store().experiment(id).is_ok() {
+        s.queue.turn().expect("a turn");
+    }
+}
+
 fn failed(s: &mut Scenario, id: ExperimentId) -> String {
     loop {
         s.queue.turn().expect("a turn");
@@ -302,9 +385,17 @@ fn models_have_versions_and_aliases_and_keep_their_checkpoints() {
         .expect("written");
     client.download(run, "step-00000010", &place).expect("fetched");
     assert_eq!(fs::read(place.join("model.safetensors")).expect("read"), b"twelve bytes");
+    // A name is a name, whatever is in it.
+    for name in
+        ["../experiments/1", "..", "digits/versions/1", "../runs/1.1/checkpoints/step-00000010"]
+    {
+        let error = client.delete_model(name, None).expect_err(name);
+        assert!(matches!(error, Error::NotFound(_) | Error::Invalid(_)), "{name}: {error}");
+        assert!(client.alias_model(name, "champion", Some(1)).is_err(), "{name}");
+    }
+    assert_eq!(client.experiment(ExperimentId(1)).expect("there").state, "completed");
     for version in [1, 2] {
-        let place = format!("api/v1/models/digits/versions/{version}");
-        let _: serde_json::Value = client.delete(&place).expect("deleted");
+        client.delete_model("digits", Some(version)).expect("deleted");
     }
     assert_eq!(client.register("digits", run, "step-00000010").expect("registered").version, 3);
     let _: serde_json::Value = client.delete("api/v1/models/digits").expect("deleted");

@@ -4,13 +4,15 @@ use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
+use rcgen::{CertificateParams, KeyPair};
 use salamander_hub::api::Access;
 use salamander_hub::ingest::Ingester;
 use salamander_hub::remote::RemoteRun;
+use salamander_hub::server::Listen;
 use salamander_hub::store::logs::LogQuery;
 use salamander_hub::store::page::ListQuery;
 use salamander_hub::store::users::UserRole;
-use salamander_hub::{Error, RunId, now};
+use salamander_hub::{Daemon, DaemonOptions, Error, RunId, now};
 
 use crate::folders::{Serving, write_metrics, write_run};
 use crate::open_metrics;
@@ -286,6 +288,32 @@ fn a_second_hub_is_refused() {
     let _first = open(runs.path()).expect("opened");
     let error = open(runs.path()).err().expect("refused").to_string();
     assert!(error.contains("a hub for these runs is there already"), "{error}");
+}
+
+#[test]
+fn commands_of_the_same_folder_find_a_hub_with_its_scheme() {
+    let place = tempfile::tempdir().expect("a folder");
+    let key = KeyPair::generate().expect("a key");
+    let certificate = CertificateParams::new(vec!["localhost".to_string()]).expect("valid");
+    let certificate = certificate.self_signed(&key).expect("signed");
+    let (chain, private) = (place.path().join("tls.crt"), place.path().join("tls.key"));
+    fs::write(&chain, certificate.pem()).expect("written");
+    fs::write(&private, key.serialize_pem()).expect("written");
+    for (tls, scheme) in [(Some((chain, private)), "https"), (None, "http")] {
+        let address = "127.0.0.1:0".parse().expect("an address");
+        let options = DaemonOptions {
+            listen: Listen { address, tls, proxy: None, login: false },
+            slots: 0,
+            log_retention_days: None,
+            programs: Vec::new(),
+            routes: None,
+            platform: None,
+        };
+        let runs = place.path().join("runs");
+        let daemon = Daemon::start(open(&runs).expect("opened"), options).expect("started");
+        let noted = fs::read_to_string(runs.join(".hub/address")).expect("noted");
+        assert_eq!(noted, format!("{scheme}://{}", daemon.address()));
+    }
 }
 
 #[test]

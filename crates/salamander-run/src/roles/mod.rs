@@ -63,8 +63,10 @@ pub enum Exit {
     Refused,
     /// What is trained is no number any more, and would be none in another process: it has the same bits.
     Diverged,
-    /// The machine has failed this process, not the run: a full disk, for example.
+    /// The machine has failed this process, not the run.
     SystemFailed,
+    /// There is no room on a disk.
+    DiskFull,
     /// Another master still holds the run's journal.
     Locked,
     /// With a code that the platform of pods understands.
@@ -78,7 +80,8 @@ impl Exit {
             Exit::Done => 0,
             Exit::Refused => 65,
             Exit::Diverged => 70,
-            Exit::SystemFailed => 74,
+            Exit::SystemFailed => 71,
+            Exit::DiskFull => 74,
             Exit::Left => LEFT_ON_REQUEST as u8,
             Exit::Locked => 77,
             Exit::Mistaken => MISTAKE as u8,

@@ -5,6 +5,7 @@ use std::fs;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use rustix::io::Errno;
 use salamander_core::layout::RunLayout;
 use salamander_files::{Durability, replace};
 use salamander_search::{
@@ -349,14 +350,18 @@ impl Conductor<'_, '_> {
                 self.line(format!("trial {trial}: {}", self.refusal));
                 return Ok(Some(SearchEvent::Ended { trial, how: Ending::Invalid }));
             }
-            TrialExit::Done | TrialExit::System => {
+            TrialExit::Done | TrialExit::System | TrialExit::DiskFull => {
                 // Of one that came so far only what it measured is missing.
                 let why = if exit == TrialExit::Done { unwritten(&layout) } else { why() };
                 restarts.system += 1;
                 if restarts.system >= MAX_SYSTEM {
                     let folder = layout.folder().display();
-                    let reason = format!("trial {trial} cannot go on: {why} (in {folder})");
-                    return Err(Error::Failed(reason));
+                    let what = format!("trial {trial} cannot go on: {why} (in {folder})");
+                    return Err(match exit {
+                        // On a full disk a trial may have no place to say so.
+                        TrialExit::DiskFull => Error::System { what, cause: Errno::NOSPC.into() },
+                        _ => Error::Failed(what),
+                    });
                 }
                 (why, false)
             }

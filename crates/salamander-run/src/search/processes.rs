@@ -38,8 +38,10 @@ pub(super) enum TrialExit {
     Refused,
     /// What it trains is no number any more, and would be none again.
     Diverged,
-    /// The system has failed it: a full disk, for example.
+    /// The system has failed it.
     System,
+    /// There was no room on its disk.
+    DiskFull,
     /// It was killed by this signal.
     Killed(i32),
 }
@@ -269,6 +271,7 @@ fn exit(status: ExitStatus) -> TrialExit {
         None if is(Exit::Refused) => TrialExit::Refused,
         None if is(Exit::Diverged) => TrialExit::Diverged,
         None if is(Exit::SystemFailed) => TrialExit::System,
+        None if is(Exit::DiskFull) => TrialExit::DiskFull,
         None => TrialExit::Failed,
     }
 }

@@ -40,6 +40,7 @@ pub(crate) fn trial(
 ) -> Result<Exit, Error> {
     let exit = match train_on(program, run, on, slot) {
         Err(error) if error.refuses_hparams() => (error, Exit::Refused),
+        Err(error) if error.is_disk_full() => (error, Exit::DiskFull),
         Err(error) if is_of_the_system(&error) => (error, Exit::SystemFailed),
         Err(error) if diverges(&error) => (error, Exit::Diverged),
         other => return other,
