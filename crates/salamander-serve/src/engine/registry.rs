@@ -311,6 +311,10 @@ impl Registry {
                 "there is no output \"{unknown}\" (there are: {known})"
             )));
         }
+        let inputs = &version.decoder.metadata().inputs;
+        if !inputs.is_empty() {
+            input.check_names(inputs).map_err(Refusal::Invalid)?;
+        }
         let rows = input.rows();
         let timeout = timeout.or(self.batching.timeout);
         // One that ends after all time is none.

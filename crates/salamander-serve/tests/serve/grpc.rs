@@ -163,6 +163,13 @@ fn mistakes_have_their_codes() {
         let mut several = request("", &[1.0]);
         several.raw_input_contents.push(Default::default());
         check(several, Code::InvalidArgument, "2 raw contents for 1 inputs").await;
+        let mut misspelt = request("", &[1.0]);
+        misspelt.inputs[0].name = "X".to_string();
+        check(misspelt, Code::InvalidArgument, "there is no input \"X\" (there are: x)").await;
+        let mut twice = request("", &[1.0]);
+        twice.inputs.push(twice.inputs[0].clone());
+        twice.raw_input_contents.push(twice.raw_input_contents[0].clone());
+        check(twice, Code::InvalidArgument, "input \"x\" is there twice").await;
         check(request("", &[0.0; 1000]), Code::OutOfRange, "").await;
         model.gate.close();
         let mut late = Request::new(request("", &[1.0]));
