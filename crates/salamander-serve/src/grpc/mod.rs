@@ -29,7 +29,7 @@ use tonic::metadata::MetadataMap;
 use tonic::{Code, Request, Response, Status, Streaming};
 
 use crate::engine::{ModelStatus, Registry, ServedVersion};
-use crate::refusal::Refusal;
+use crate::refusal::{Refusal, check_loading};
 use crate::settings::LiveSettings;
 
 pub(crate) use counted::{CountedBody, MessageRoom};
@@ -268,7 +268,9 @@ impl GrpcInferenceService for Inference {
         request: Request<RepositoryModelLoadRequest>,
     ) -> Result<Response<RepositoryModelLoadResponse>, Status> {
         self.may_change()?;
-        let (registry, model) = (self.registry.clone(), request.into_inner().model_name);
+        let RepositoryModelLoadRequest { model_name: model, parameters, .. } = request.into_inner();
+        check_loading(parameters.keys()).map_err(status)?;
+        let registry = self.registry.clone();
         let loaded = tokio::task::spawn_blocking(move || registry.load(&model)).await;
         loaded.map_err(|error| Status::internal(error.to_string()))?.map_err(status)?;
         Ok(Response::new(RepositoryModelLoadResponse {}))

@@ -152,6 +152,7 @@ impl Api {
             ["v2", "repository", "index"] => ok(&models::index(&self.registry, &body)?),
             ["v2", "repository", "models", model, "load"] => {
                 self.may_change()?;
+                models::check_load(&body)?;
                 let (registry, model) = (self.registry.clone(), model.to_string());
                 let loaded = tokio::task::spawn_blocking(move || registry.load(&model)).await;
                 loaded.map_err(|error| Refusal::Failed(error.to_string()))??;

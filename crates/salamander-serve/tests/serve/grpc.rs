@@ -11,8 +11,9 @@ use salamander_proto::inference::model_infer_request::{
 };
 use salamander_proto::inference::{
     InferTensorContents, ModelConfigRequest, ModelInferRequest, ModelMetadataRequest,
-    ModelReadyRequest, ModelStatisticsRequest, RepositoryIndexRequest, RepositoryModelLoadRequest,
-    RepositoryModelUnloadRequest, ServerMetadataRequest, ServerReadyRequest,
+    ModelReadyRequest, ModelRepositoryParameter, ModelStatisticsRequest, RepositoryIndexRequest,
+    RepositoryModelLoadRequest, RepositoryModelUnloadRequest, ServerMetadataRequest,
+    ServerReadyRequest,
 };
 use salamander_serve::{Batching, ServerOptions};
 use tonic::codec::CompressionEncoding;
@@ -108,6 +109,10 @@ fn every_call_is_answered_on_the_port_of_rest() {
         let index = inference.repository_index(RepositoryIndexRequest::default()).await.unwrap();
         assert_eq!(index.into_inner().models[0].state, "UNAVAILABLE");
         let load = RepositoryModelLoadRequest { model_name: name(), ..Default::default() };
+        let mut with = load.clone();
+        with.parameters.insert("config".to_string(), ModelRepositoryParameter::default());
+        let refused = inference.repository_model_load(with).await.unwrap_err();
+        assert_eq!(refused.code(), Code::InvalidArgument, "{refused}");
         inference.repository_model_load(load).await.unwrap();
         assert!(inference.model_infer(request("", &[1.0])).await.is_ok());
     });

@@ -129,6 +129,22 @@ fn what_is_unloaded_while_it_is_loaded_stays_out_of_service() {
 }
 
 #[test]
+fn what_would_be_loaded_with_a_configuration_is_refused() {
+    let server = Running::start(two_versions(), ServerOptions::default());
+    let load = "/v2/repository/models/times/load";
+    let check = |body: &str, expected: u16, told: &str| {
+        let answer = post(server.address, load, "", body.as_bytes());
+        let body = String::from_utf8_lossy(&answer.body).into_owned();
+        assert!(answer.status == expected && body.contains(told), "{} {body}", answer.status);
+    };
+    check("{}", 200, "");
+    check("", 200, "");
+    check(r#"{"parameters": {"other": 1}}"#, 200, "");
+    check(r#"{"parameters": {"config": "{}"}}"#, 400, "no parameter \\\"config\\\"");
+    check(r#"{"parameters": {"file:1/model.onnx": "AA=="}}"#, 400, "file:1/model.onnx");
+}
+
+#[test]
 fn versions_of_one_name_are_refused() {
     let registry = Registry::new([], Batching::default());
     for _ in 0..2 {
