@@ -251,6 +251,8 @@ fn curl_does_what_torchserves_readme_says() {
     check(&["-T", "record.json"], "/predictions/times", r#""y":[20.0]"#);
     check(&["-F", "data=10"], "/predictions/times", r#""y":[20.0]"#);
     check(&["-F", "x=10"], "/predictions/times/1", r#""y":[10.0]"#);
+    check(&["-d", "data=10"], "/predictions/times", r#""y":[20.0]"#);
+    check(&["--data-urlencode", "x=10"], "/predictions/times/1", r#""y":[10.0]"#);
     let body = r#"{"instances": [{"data": 10}]}"#;
     check(&["-d", body], "/predictions/times", r#"{"predictions":[{"y":[20.0]"#);
     let new = "/models?url=times:5&model_name=five&initial_workers=1&synchronous=true";
