@@ -9,6 +9,7 @@ use tokenizers::TruncationParams;
 use super::{DecodeError, Target};
 
 mod beginning;
+pub(super) mod length;
 
 /// The bytes of a text for each token that there is room for: in more than that there are hardly ever too few tokens.
 const BYTES_PER_TOKEN: usize = 64;
