@@ -10,7 +10,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let files = protox::compile(["salamander/v1/control.proto"], ["."])?;
     tonic_prost_build::configure().compile_fds(files)?;
     let files = protox::compile(["inference/service.proto", "health/health.proto"], ["."])?;
-    // Tensors are not copied out of what was received.
-    tonic_prost_build::configure().bytes(".inference").compile_fds(files)?;
+    // Tensors are not copied out of what was received, whose fields are counted before.
+    let codec = "crate::bounded::BoundedCodec";
+    tonic_prost_build::configure().bytes(".inference").codec_path(codec).compile_fds(files)?;
     Ok(())
 }

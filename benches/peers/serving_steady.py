@@ -46,7 +46,7 @@ class Load:
             length = int(next(line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:"))[15:])
             await reader.readexactly(length)
             self.free.append(connection)
-        except OSError:
+        except (OSError, asyncio.IncompleteReadError):
             self.failed += 1
             return
         now = time.perf_counter()

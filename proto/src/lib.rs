@@ -3,6 +3,7 @@
 //! # Layout
 //! - [`v1`]: generated from `salamander/v1/*.proto`
 //! - [`inference`], [`health`]: what clients of served models call
+//! - [`bounded`]: requests of theirs are counted before they take memory
 //! - [`convert`]: between generated messages and the types of the state machines
 //! - [`status`]: errors to gRPC codes, in one place
 //! - [`token`]: how clients show that they have the run's token
@@ -10,6 +11,7 @@
 //! - [`client`]: a worker's [`client::Session`], a person's [`client::Admin`] and a platform's
 //!   [`client::PlatformClient`]
 
+pub mod bounded;
 pub mod client;
 pub mod convert;
 #[doc(hidden)]

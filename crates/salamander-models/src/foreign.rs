@@ -43,6 +43,18 @@ pub struct Naming<'a> {
     pub optional: &'a dyn Fn(&str) -> bool,
 }
 
+/// What PyTorch's wrappers put before the names of weights: DataParallel and DDP, `torch.compile`, and the field that
+/// a Lightning module keeps its network in.
+const WRAPPERS: [&str; 3] = ["module.", "_orig_mod.", "model."];
+
+/// A name in a file as it is without wrappers, whatever is wrapped in what.
+pub fn unwrapped(name: &str) -> &str {
+    match WRAPPERS.iter().find_map(|wrapper| name.strip_prefix(wrapper)) {
+        Some(rest) => unwrapped(rest),
+        None => name,
+    }
+}
+
 /// Reads the float tensors of a file, as f32. Integers, such as counters of steps, are left out.
 pub fn read(path: &Path) -> Result<Tensors, Error> {
     match path.extension().and_then(|extension| extension.to_str()) {
@@ -258,6 +270,15 @@ mod tests {
             load(net(), &path, spelled.collect(), &naming(&|_| false)).expect("loads");
         assert_eq!(params::read(&copy), params::read(&original));
         assert!(kept.is_empty());
+    }
+
+    #[test]
+    fn wrappers_are_no_part_of_a_name() {
+        let check = |name: &str| assert_eq!(unwrapped(name), "layer1.0.conv1.weight", "{name}");
+        check("layer1.0.conv1.weight");
+        check("module.layer1.0.conv1.weight");
+        check("_orig_mod.module.layer1.0.conv1.weight");
+        check("model._orig_mod.layer1.0.conv1.weight");
     }
 
     #[test]

@@ -262,7 +262,7 @@ pub(crate) fn load<M: Module>(
     let naming = Naming {
         name,
         known: &|found| {
-            let found = found.trim_start_matches("module.").to_string();
+            let found = foreign::unwrapped(found).to_string();
             Some(found).filter(|found| head != Head::Fresh || !is_head(found))
         },
         optional: &|path| head != Head::There && is_head(&name(path)),

@@ -56,7 +56,8 @@ impl WeightsPath {
                 let folder = home.join("hub/checkpoints");
                 let is_own = |path: &PathBuf| {
                     let name = path.file_name().unwrap_or_default().to_string_lossy();
-                    name.starts_with(&format!("{arch}-")) && name.ends_with(".pth")
+                    let known = [".pth", ".safetensors"].iter().any(|end| name.ends_with(end));
+                    name.starts_with(&format!("{arch}-")) && known
                 };
                 let entries = std::fs::read_dir(&folder).into_iter().flatten().flatten();
                 let mut found: Vec<PathBuf> = entries.map(|e| e.path()).filter(is_own).collect();
@@ -114,6 +115,9 @@ mod tests {
         check("resnet50", Ok(Some("resnet50-11ad3fa6.pth")));
         std::fs::write(folder.join("resnet50-0676ba61.pth"), "").expect("written");
         check("resnet50", Ok(Some("resnet50-0676ba61.pth")));
+        let converted = "mobilenet_v2-b0353104.safetensors";
+        std::fs::write(folder.join(converted), "").expect("written");
+        check("mobilenet_v2", Ok(Some(converted)));
         assert_eq!(WeightsPath::No.file("resnet18", home.path()), Ok(None));
     }
 }

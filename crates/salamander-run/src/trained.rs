@@ -266,11 +266,7 @@ impl TrainedFiles {
         let folder = fs::canonicalize(folder).map_err(Error::io(folder))?;
         let adopted = models.iter().find_map(|model| Some((model, model.adopts(&folder)?)));
         let Some((model, hparams)) = adopted else {
-            return Err(Error::Invalid(format!(
-                "{}: it has a {FOREIGN_CONFIG}, but no model of this program takes it (is it a classifier, with its \
-                 tokenizer.json?)",
-                folder.display()
-            )));
+            return Err(not_taken(&folder));
         };
         let text =
             format!("entrypoint: {}\nhyperparameters: {{global_batch_size: 1}}\n", model.name());
@@ -301,6 +297,23 @@ impl TrainedFiles {
         let table_memory = self.table_memory;
         Trained { experiment: &self.experiment, weights, device: &self.device, table_memory }
     }
+}
+
+/// Why a folder of another program is not used: what it says that its model is.
+fn not_taken(folder: &Path) -> Error {
+    let config = fs::read(folder.join(FOREIGN_CONFIG)).unwrap_or_default();
+    let config: serde_json::Value = serde_json::from_slice(&config).unwrap_or_default();
+    let said = |key: &str| match &config[key] {
+        serde_json::Value::Null => format!("no {key}"),
+        value => format!("{key} {value}"),
+    };
+    Error::Invalid(format!(
+        "{}: it has a {FOREIGN_CONFIG} with {} and {}, but no model of this program takes it (is it a classifier of \
+         BERT or RoBERTa, with its tokenizer.json?)",
+        folder.display(),
+        said("model_type"),
+        said("architectures")
+    ))
 }
 
 /// Why a run has no checkpoint, and what to do.
@@ -419,6 +432,22 @@ mod tests {
         fs::write(layout.summary(), summary).expect("written");
         let reason = reason(&layout);
         assert!(reason.starts_with(expected), "{summary}: {reason}");
+    }
+
+    #[test]
+    fn a_folder_that_nobody_takes_says_what_it_is() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let check = |config: &str, expected: &str| {
+            fs::write(folder.path().join(FOREIGN_CONFIG), config).expect("written");
+            let told = not_taken(folder.path()).to_string();
+            assert!(told.contains(expected), "{told}");
+        };
+        let config = r#"{"model_type": "distilbert", "architectures": ["DistilBertForSequenceClassification"]}"#;
+        let expected = "with model_type \"distilbert\" and architectures \
+                        [\"DistilBertForSequenceClassification\"], but no model";
+        check(config, expected);
+        check("{}", "with no model_type and no architectures, but no model");
+        check("[", "with no model_type");
     }
 
     #[test]

@@ -1,12 +1,14 @@
 //! What a request asks about: tensors, or records with the columns of the data that the model has learned from.
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use salamander_data::{JsonRecord, Row, Value};
 use serde_json::{Map, Value as Json};
 
+use crate::model::TensorInfo;
 use crate::tensor::{Tensor, Values};
 
 /// The records of a request.
@@ -28,6 +30,24 @@ impl Input {
             _ => Err(format!("record {place}: write {{\"column\": value, ..}}")),
         });
         all.collect::<Result<_, _>>().map(Input::Records)
+    }
+
+    /// Refuses tensors that the model does not have, which would be left out, and names that are there twice. Records
+    /// keep the other columns that the data has.
+    pub(crate) fn check_names(&self, known: &[TensorInfo]) -> Result<(), String> {
+        let Input::Tensors(tensors) = self else { return Ok(()) };
+        let mut names = BTreeSet::new();
+        for Tensor { name, .. } in tensors {
+            if !known.iter().any(|input| input.name == *name) {
+                let known: Vec<&str> = known.iter().map(|input| input.name.as_str()).collect();
+                let known = known.join(", ");
+                return Err(format!("there is no input \"{name}\" (there are: {known})"));
+            }
+            if !names.insert(name) {
+                return Err(format!("input \"{name}\" is there twice"));
+            }
+        }
+        Ok(())
     }
 
     /// How many records.

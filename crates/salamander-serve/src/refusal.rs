@@ -85,3 +85,15 @@ pub(crate) fn check_output<'a>(
     }
     Ok(())
 }
+
+/// Refuses what Triton's clients can send with a model that is to be loaded, and would believe to be in service.
+pub(crate) fn check_loading<'a>(
+    mut parameters: impl Iterator<Item = &'a String>,
+) -> Result<(), Refusal> {
+    match parameters.find(|name| *name == "config" || name.starts_with("file:")) {
+        Some(name) => Err(Refusal::Invalid(format!(
+            "models are loaded as they are: there is no parameter \"{name}\" here"
+        ))),
+        None => Ok(()),
+    }
+}

@@ -29,7 +29,7 @@ use tonic::codegen::Service as _;
 use tracing::{debug, info, warn};
 
 use crate::engine::Registry;
-use crate::grpc::{CountedBody, Grpc};
+use crate::grpc::{CountedBody, Grpc, MessageRoom};
 use crate::http::{Api, BodyReader};
 use crate::page;
 use crate::progress::ProgressingStream;
@@ -328,7 +328,7 @@ impl Services {
         let service = request.uri().path().split('/').nth(1).unwrap_or_default();
         let answered = match service {
             INFERENCE => {
-                let room = Arc::new(self.api.bodies.room());
+                let room = Arc::new(MessageRoom::new(self.api.bodies.room()));
                 let (mut parts, body) = request.into_parts();
                 parts.extensions.insert(Arc::clone(&room));
                 let body = CountedBody::new(body, room, self.api.bodies.patience());

@@ -164,6 +164,19 @@ impl Values {
         })
     }
 
+    /// Bytes that values from little-endian bytes take beside these: eight for each small integer, and a place for each
+    /// text.
+    pub(crate) fn grown(datatype: DataType, raw: &[u8]) -> usize {
+        let each = match datatype {
+            DataType::Uint8 => return 0,
+            DataType::Bytes => return count_texts(raw) * size_of::<Bytes>(),
+            _ if datatype.is_float() => size_of::<f32>(),
+            _ => size_of::<i64>(),
+        };
+        let values = raw.len() / datatype.size().unwrap_or(1);
+        (values * each).saturating_sub(raw.len())
+    }
+
     /// As little-endian bytes; the inverse of [`Values::from_raw`] for the types that answers have.
     pub fn to_raw(&self) -> Bytes {
         match self {
@@ -215,8 +228,18 @@ impl Values {
     }
 }
 
+/// How many texts there are, also where the last one is cut off.
+fn count_texts(mut raw: &[u8]) -> usize {
+    let mut count = 0;
+    while let Some((length, rest)) = raw.split_first_chunk::<4>() {
+        count += 1;
+        raw = rest.get(u32::from_le_bytes(*length) as usize..).unwrap_or_default();
+    }
+    count
+}
+
 fn texts(mut raw: Bytes) -> Result<Values, String> {
-    let mut texts = Vec::new();
+    let mut texts = Vec::with_capacity(count_texts(&raw));
     while !raw.is_empty() {
         let place = texts.len();
         if raw.len() < 4 {
@@ -369,6 +392,17 @@ mod tests {
             let error = texts(wrong).unwrap_err();
             assert!(error.ends_with("has more than 4096 records without a value"), "{error}");
         }
+    }
+
+    #[test]
+    fn what_values_take_beside_their_bytes_is_known_before() {
+        let check = |kind, raw: &[u8], expected| assert_eq!(Values::grown(kind, raw), expected);
+        check(DataType::Uint8, &[7; 100], 0);
+        check(DataType::Bool, &[1; 100], 700);
+        check(DataType::Fp16, &[0; 100], 100);
+        check(DataType::Fp32, &[0; 100], 0);
+        check(DataType::Bytes, &[0; 100], 25 * 32);
+        check(DataType::Bytes, &[255; 100], 32);
     }
 
     proptest! {

@@ -111,9 +111,15 @@ pub(super) fn config(cx: &Context<Hp>) -> Result<BertConfig, BuildError> {
     let file = cx.assets.file("config.json").ok_or("config.json is missing")?;
     let mut config = BertConfig::parse(file)?;
     if let Some(dropout) = cx.hp.dropout {
-        (config.hidden_dropout_prob, config.attention_probs_dropout_prob) = (dropout, dropout);
+        set_dropout(&mut config, dropout);
     }
     Ok(config)
+}
+
+fn set_dropout(config: &mut BertConfig, dropout: f64) {
+    (config.hidden_dropout_prob, config.attention_probs_dropout_prob) = (dropout, dropout);
+    // Without one of its own the head has that of the others.
+    config.other.remove("classifier_dropout");
 }
 
 /// A classifier with fresh parameters, of which some may stay as they are.
@@ -190,5 +196,21 @@ impl ExportedClassifier<'_> {
         graph.say("preprocessing", "tokenizer.json beside this file, at most 128 tokens");
         graph.write(&folder.join(onnx::FILE))?;
         Ok(bert::export_tokenizer(&config, &cx.assets, folder)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dropout_is_that_of_the_head_too() {
+        let text = br#"{"vocab_size": 30, "hidden_size": 8, "num_hidden_layers": 1, "intermediate_size": 16,
+            "num_attention_heads": 2, "classifier_dropout": 0.5}"#;
+        let mut config = BertConfig::parse(text).expect("a configuration");
+        set_dropout(&mut config, 0.0);
+        let head = BertClassifier::new(&config, 2, &Device::flex());
+        assert_eq!((config.hidden_dropout_prob, config.attention_probs_dropout_prob), (0.0, 0.0));
+        assert!(!config.other.contains_key("classifier_dropout"), "{head:?}");
     }
 }

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use salamander::models::bert::{BertClassifier, BertConfig, Head};
 use salamander::prelude::*;
+use salamander::train::example::LENGTH_OF_MODEL;
 use serde_json::{Value, json};
 
 /// Hyperparameters.
@@ -25,7 +26,7 @@ pub struct Hp {
     ]
 )]
 pub struct ClassifiedText {
-    #[input(tokenize = "tokenizer.json", max_length = 128)]
+    #[input(tokenize = "tokenizer.json", max_length = LENGTH_OF_MODEL)]
     text: Vec<i64>,
     #[label]
     label: u16,
@@ -117,7 +118,31 @@ impl Trial for TextClassifier {
 
 #[cfg(test)]
 mod tests {
+    use salamander::train::example::{AssetFiles, Assets, Example as _};
+
     use super::*;
+
+    #[test]
+    fn texts_are_as_long_as_the_model_takes_them() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let write = |name: &str, text: &str| {
+            std::fs::write(folder.path().join(name), text).expect("written");
+        };
+        write("vocab.txt", "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\ngood\n");
+        let check = |expected: usize| {
+            let files = AssetFiles::find(ClassifiedText::ASSETS, &[folder.path()]).expect("found");
+            let assets = Assets::load(ClassifiedText::ASSETS, files).expect("loaded");
+            let tokenizer = assets.tokenizer("tokenizer.json").expect("a tokenizer");
+            let ids = tokenizer.encode(&"good ".repeat(9000)).expect("encodes");
+            assert_eq!((ids.len(), tokenizer.max_length()), (expected, expected));
+        };
+        write("config.json", r#"{"max_position_embeddings": 512}"#);
+        check(512);
+        write("tokenizer_config.json", r#"{"model_max_length": 300}"#);
+        check(300);
+        write("config.json", r#"{"max_position_embeddings": 40}"#);
+        check(40);
+    }
 
     #[test]
     fn scores_are_counted_and_what_is_no_choice_is_refused() {

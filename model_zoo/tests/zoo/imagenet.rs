@@ -71,4 +71,52 @@ fn the_tutorials_file_runs_and_its_weights_go_back_to_torchvision() {
     assert!(error.to_string().contains("the model's is"), "{error}");
     let error = train(&["hyperparameters.arch=vgg16"]).expect_err("unknown").to_string();
     assert!(error.contains("arch \"vgg16\": only resnet18, resnet34, resnet50"), "{error}");
+    as_the_tutorial_has_it(folder.path());
+}
+
+/// The tutorial's file word for word.
+const TUTORIAL: &str = "description: ImageNet_PyTorch_const
+hyperparameters:
+    global_batch_size: 256
+    dense1: 128
+    data: /mnt/data
+    arch: resnet18
+    workers: 4
+    start-epoch: 0
+    lr: 0.1
+    momentum: 0.9
+    weight_decay: 1e-4
+    pretrained: True
+records_per_epoch: 60000
+searcher:
+    name: single
+    metric: val_loss
+    smaller_is_better: false
+    max_length:
+        epochs: 10
+entrypoint: model_def:ImageNetTrial
+max_restarts: 0
+";
+
+/// `pretrained: True` takes what Python has fetched into `TORCH_HOME`, which is an environment of its own here.
+fn as_the_tutorial_has_it(folder: &Path) {
+    let fetched = folder.join("torch/hub/checkpoints");
+    fs::create_dir_all(&fetched).expect("made");
+    fs::write(folder.join("tutorial.yaml"), TUTORIAL).expect("written");
+    let train = || {
+        let mut train = std::process::Command::new(env!("CARGO_BIN_EXE_salamander"));
+        train.current_dir(folder).env("TORCH_HOME", folder.join("torch"));
+        train.args(["train", "tutorial.yaml", "--set", "hyperparameters.data=photos"]);
+        train.args(["--set", "hyperparameters.global_batch_size=8"]);
+        train.args(["--set", "searcher.max_length={batches: 1}"]);
+        let ended = train.output().expect("starts");
+        let told = [ended.stdout, ended.stderr].concat();
+        (ended.status.success(), String::from_utf8_lossy(&told).into_owned())
+    };
+    let (trained, told) = train();
+    assert!(!trained && told.contains("has no resnet18-*.pth"), "{told}");
+    let weights = folder.join("weights/resnet18.safetensors");
+    fs::copy(weights, fetched.join("resnet18-f37072fd.safetensors")).expect("copied");
+    let (trained, told) = train();
+    assert!(trained, "{told}");
 }

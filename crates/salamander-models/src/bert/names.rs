@@ -1,5 +1,7 @@
 //! The names of parameters in Hugging Face's files, of which there are several spellings.
 
+use crate::foreign::unwrapped;
+
 /// The name of the parameter at a path of [`Bert`](super::Bert), without the model's prefix.
 pub(super) fn of_encoder(path: &str) -> String {
     let path = normalised(path);
@@ -53,7 +55,7 @@ fn normalised(path: &str) -> String {
 /// What a name in a file means: without wrappers and prefixes, with today's names of norms. Nothing for the heads of
 /// other tasks.
 pub(super) fn known(name: &str) -> Option<String> {
-    let name = name.trim_start_matches("module.");
+    let name = unwrapped(name);
     let name =
         ["bert.", "roberta."].iter().find_map(|prefix| name.strip_prefix(prefix)).unwrap_or(name);
     let other_tasks = ["cls.", "lm_head.", "qa_outputs."];
@@ -106,6 +108,8 @@ mod tests {
         check("embeddings.LayerNorm.weight", norm);
         check("bert.embeddings.LayerNorm.gamma", norm);
         check("module.roberta.embeddings.LayerNorm.weight", norm);
+        check("model.bert.embeddings.LayerNorm.weight", norm);
+        check("_orig_mod.bert.embeddings.LayerNorm.weight", norm);
         check("bert.embeddings.position_ids", None);
         check("cls.predictions.bias", None);
         check("classifier.bias", Some("classifier.bias"));

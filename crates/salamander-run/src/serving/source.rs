@@ -19,6 +19,9 @@ use super::{ModelToServe, RegisteredVersion, ServedFrom};
 use crate::Error;
 use crate::trained::{FOREIGN_CONFIG, TrainedFiles};
 
+/// The ends of names of the files that a model of another program is read from.
+const FOREIGN_FILES: [&str; 4] = ["safetensors", "bin", "json", "txt"];
+
 /// A folder whose checkpoints are versions.
 pub(super) struct CheckpointSource {
     models: Arc<Models>,
@@ -142,13 +145,26 @@ fn newest_in(folder: &Path, checkpoint: &Which) -> Result<String, Error> {
 /// Another one after another export, or another download.
 fn written_version(folder: &Path) -> Result<String, Error> {
     let layout = ExportLayout::new(folder);
-    let (what, file) = match layout.experiment().is_file() {
-        true => ("exported", layout.model()),
-        false => ("foreign", folder.join(FOREIGN_CONFIG)),
-    };
-    let about = fs::metadata(&file).map_err(Error::io(&file))?;
+    if layout.experiment().is_file() {
+        return Ok(format!("exported-{}", changed_at(&layout.model())?));
+    }
+    let mut newest = changed_at(&folder.join(FOREIGN_CONFIG))?;
+    for entry in fs::read_dir(folder).map_err(Error::io(folder))?.flatten() {
+        let path = entry.path();
+        let end = path.extension().and_then(|end| end.to_str()).unwrap_or_default();
+        // Weights, their index, and what tokenizers are made of; one that goes away meanwhile is no newer one.
+        if FOREIGN_FILES.contains(&end) {
+            newest = newest.max(changed_at(&path).unwrap_or_default());
+        }
+    }
+    Ok(format!("foreign-{newest}"))
+}
+
+/// When a file was written, in nanoseconds: of two within a second the later one is another version too.
+fn changed_at(file: &Path) -> Result<u128, Error> {
+    let about = fs::metadata(file).map_err(Error::io(file))?;
     let changed = about.modified().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
-    Ok(format!("{what}-{}", changed.unwrap_or_default().as_secs()))
+    Ok(changed.unwrap_or_default().as_nanos())
 }
 
 /// Names of classes by their numbers, as Hugging Face has them.
@@ -168,5 +184,32 @@ impl Source for CheckpointSource {
         threads::join(Some(self.computing.threads));
         use_int8(self.computing.int8);
         self.open(version).map_err(|error| error.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn the_newest_file_is_the_version() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let written = |name: &str, nanos: u64| {
+            let file = fs::File::create(folder.path().join(name)).expect("made");
+            file.set_modified(UNIX_EPOCH + Duration::from_nanos(nanos)).expect("set");
+        };
+        let check = |expected: &str| {
+            assert_eq!(written_version(folder.path()).expect("there"), expected);
+        };
+        assert!(written_version(folder.path()).is_err());
+        written(FOREIGN_CONFIG, 1_000_000_000);
+        check("foreign-1000000000");
+        written("model.safetensors", 1_000_004_000);
+        written("README.md", 9_000_000_000);
+        check("foreign-1000004000");
+        written(FOREIGN_CONFIG, 1_000_008_000);
+        check("foreign-1000008000");
     }
 }

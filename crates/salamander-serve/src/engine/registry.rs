@@ -5,16 +5,21 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
+use salamander_data::{JsonRecord, Value};
+
 use super::metrics::{ServingMetrics, VersionNow};
 use super::served::{Current, Opening, Served, ServedVersion, VersionSlot};
 use super::{Answer, Batching, RequestTimes};
 use crate::input::Input;
 use crate::model::{Opener, Source, SourceToServe};
 use crate::refusal::Refusal;
-use crate::tensor::Tensor;
+use crate::tensor::{Tensor, Values};
 
-/// Inputs of more values than this are decoded apart from the threads that wait for others.
+/// Inputs of more values than this are decoded apart from the threads that wait for others,
 const HEAVY: usize = 64 << 10;
+/// and texts of more bytes, each of which a tokenizer reads.
+const HEAVY_TEXT: usize = 16 << 10;
 
 /// A question to a model.
 #[derive(Debug)]
@@ -306,6 +311,10 @@ impl Registry {
                 "there is no output \"{unknown}\" (there are: {known})"
             )));
         }
+        let inputs = &version.decoder.metadata().inputs;
+        if !inputs.is_empty() {
+            input.check_names(inputs).map_err(Refusal::Invalid)?;
+        }
         let rows = input.rows();
         let timeout = timeout.or(self.batching.timeout);
         // One that ends after all time is none.
@@ -372,8 +381,48 @@ async fn answer(
 fn is_heavy(input: &Input) -> bool {
     match input {
         Input::Tensors(tensors) => {
+            let text = |tensor: &Tensor| match &tensor.values {
+                Values::Texts(texts) => texts.iter().map(Bytes::len).sum::<usize>(),
+                _ => 0,
+            };
             tensors.iter().map(|tensor| tensor.values.len()).sum::<usize>() > HEAVY
+                || tensors.iter().map(text).sum::<usize>() > HEAVY_TEXT
         }
-        Input::Records(records) => records.len() > 64,
+        Input::Records(records) => {
+            let text = |record: &JsonRecord| {
+                let length = |value: &Value<'_>| match value {
+                    Value::Text(text) => text.len(),
+                    Value::Bytes(bytes) => bytes.len(),
+                    Value::List(items) => items.iter().map(|item| item.len()).sum(),
+                    Value::Ints(_) | Value::Floats(_) => 0,
+                };
+                record.row().columns().map(|(_, value)| length(value)).sum::<usize>()
+            };
+            records.len() > 64 || records.iter().map(text).sum::<usize>() > HEAVY_TEXT
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::tensor::DataType;
+
+    #[test]
+    fn many_values_and_long_texts_are_heavy() {
+        let check = |input: Input, expected| assert_eq!(is_heavy(&input), expected);
+        let texts = |bytes: usize| {
+            let values = Values::Texts(vec![vec![b'a'; bytes].into(), "a".into()]);
+            Input::Tensors(vec![Tensor::new("x", DataType::Bytes, &[2], values).unwrap()])
+        };
+        check(texts(10), false);
+        check(texts(HEAVY_TEXT), true);
+        let record =
+            |bytes: usize| Input::from_json(vec![json!({"x": "a".repeat(bytes)})]).unwrap();
+        check(record(10), false);
+        check(record(HEAVY_TEXT + 1), true);
+        check(Input::from_json(vec![json!({"x": 1}); 65]).unwrap(), true);
     }
 }

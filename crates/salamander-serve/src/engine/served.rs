@@ -49,8 +49,10 @@ pub(super) struct Current {
     pub(super) reason: Option<String>,
     /// The version that could not be loaded.
     broken: Option<String>,
-    /// Whether somebody took it out of service.
+    /// Whether somebody took it out of service,
     pub(super) unloaded: bool,
+    /// and how often somebody did.
+    unloads: u64,
 }
 
 /// The slots of a model; requests that name no version go to the default one.
@@ -85,6 +87,12 @@ impl VersionSlot {
 
     /// Loads the newest version beside the one in service, which stays where the new one cannot be loaded.
     pub(super) fn load(&self, opening: &Opening<'_>) -> Result<String, Refusal> {
+        self.load_unless_unloaded(opening, self.current().unloads)
+    }
+
+    /// The same, asked for when it had been taken out of service so often: who does it while the version is loaded
+    /// has the last word.
+    fn load_unless_unloaded(&self, opening: &Opening<'_>, unloads: u64) -> Result<String, Refusal> {
         let _one = self.loading.lock().unwrap_or_else(PoisonError::into_inner);
         let before = self.current();
         let newest = self.source.newest();
@@ -94,10 +102,17 @@ impl VersionSlot {
         });
         opening.metrics.loaded(opening.model, loaded.is_ok());
         let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);
+        if current.unloads != unloads {
+            // What was loaded ends without the lock.
+            drop(current);
+            let model = opening.model;
+            let reason = format!("model \"{model}\" was unloaded while it was being loaded");
+            return Err(Refusal::Unavailable(reason));
+        }
         match loaded {
             Ok(version) => {
                 let name = version.name.clone();
-                *current = Current { version: Some(version), ..Current::default() };
+                *current = Current { version: Some(version), unloads, ..Current::default() };
                 Ok(name)
             }
             Err(reason) => {
@@ -111,19 +126,20 @@ impl VersionSlot {
     /// Loads the newest version if it is another one than that in service and was not found broken already.
     pub(super) fn refresh(&self, opening: &Opening<'_>) -> Option<Result<String, Refusal>> {
         let newest = self.source.newest().ok()?;
-        let Current { version, broken, unloaded, .. } = self.current();
+        let Current { version, broken, unloaded, unloads, .. } = self.current();
         let serves = version.is_some_and(|version| version.checkpoint == newest);
         if serves || unloaded || broken.as_ref() == Some(&newest) {
             return None;
         }
-        Some(self.load(opening))
+        Some(self.load_unless_unloaded(opening, unloads))
     }
 
     /// Takes its version out of service; requests that it has are answered.
     pub(super) fn unload(&self) {
         let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);
         let reason = Some("unloaded".to_string());
-        *current = Current { reason, unloaded: true, ..Current::default() };
+        let unloads = current.unloads + 1;
+        *current = Current { reason, unloaded: true, unloads, ..Current::default() };
     }
 
     fn open(&self, opening: &Opening<'_>, newest: &str) -> Result<Arc<ServedVersion>, String> {

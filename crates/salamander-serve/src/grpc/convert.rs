@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use prost::Message as _;
 use salamander_proto::inference::infer_parameter::ParameterChoice;
 use salamander_proto::inference::model_infer_request::InferInputTensor;
 use salamander_proto::inference::model_infer_response::InferOutputTensor;
@@ -67,6 +68,36 @@ fn number(parameter: &InferParameter) -> Option<u64> {
         Some(ParameterChoice::Uint64Param(number)) => Some(number),
         _ => None,
     }
+}
+
+/// Tensors and parameters that need not be counted: what every call takes is not bounded by memory.
+const FEW: usize = 16;
+/// Bytes of memory that are counted for each of the others,
+const NAMED: usize = 320;
+/// for each number that is no part of raw contents, as it came and as models take it,
+const NUMBER: usize = 16;
+/// and for each text.
+const TEXT: usize = size_of::<bytes::Bytes>();
+
+/// About how many bytes of memory a message takes until it is answered.
+pub(super) fn memory(request: &ModelInferRequest) -> usize {
+    let ModelInferRequest { parameters, inputs, outputs, raw_input_contents, .. } = request;
+    let named = parameters.len() + inputs.len() + outputs.len();
+    let raw = inputs.iter().zip(raw_input_contents).map(|(input, raw)| {
+        DataType::parse(&input.datatype).map_or(0, |datatype| Values::grown(datatype, raw))
+    });
+    let typed = inputs.iter().filter_map(|input| input.contents.as_ref()).map(|contents| {
+        let numbers = contents.bool_contents.len()
+            + contents.int_contents.len()
+            + contents.int64_contents.len()
+            + contents.uint_contents.len()
+            + contents.uint64_contents.len()
+            + contents.fp32_contents.len()
+            + contents.fp64_contents.len();
+        numbers * NUMBER + contents.bytes_contents.len() * TEXT
+    });
+    let values = raw.chain(typed).sum::<usize>();
+    request.encoded_len() + named.saturating_sub(FEW) * NAMED + values
 }
 
 /// Contents with a type of their own.

@@ -10,7 +10,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::{Stream, StreamExt};
-use prost::Message as _;
 use salamander_proto::health::health_server::HealthServer;
 use salamander_proto::inference::grpc_inference_service_server::{
     GrpcInferenceService, GrpcInferenceServiceServer,
@@ -30,11 +29,10 @@ use tonic::metadata::MetadataMap;
 use tonic::{Code, Request, Response, Status, Streaming};
 
 use crate::engine::{ModelStatus, Registry, ServedVersion};
-use crate::http::TakenRoom;
-use crate::refusal::Refusal;
+use crate::refusal::{Refusal, check_loading};
 use crate::settings::LiveSettings;
 
-pub(crate) use counted::CountedBody;
+pub(crate) use counted::{CountedBody, MessageRoom};
 
 /// Requests of a stream that are computed at a time; their answers come in order.
 const STREAMED: usize = 32;
@@ -166,8 +164,12 @@ impl GrpcInferenceService for Inference {
     ) -> Result<Response<ModelInferResponse>, Status> {
         let deadline = timeout(request.metadata());
         // Until it is answered.
-        let _room = request.extensions().get::<Arc<TakenRoom>>().cloned();
-        let answer = self.infer(request.into_inner(), deadline).await;
+        let room = request.extensions().get::<Arc<MessageRoom>>().cloned();
+        let request = request.into_inner();
+        if let Some(room) = &room {
+            room.read(convert::memory(&request)).map_err(status)?;
+        }
+        let answer = self.infer(request, deadline).await;
         answer.map(Response::new).map_err(status)
     }
 
@@ -176,15 +178,23 @@ impl GrpcInferenceService for Inference {
         request: Request<Streaming<ModelInferRequest>>,
     ) -> Result<Response<InferStream>, Status> {
         let own = self.clone();
-        let room = request.extensions().get::<Arc<TakenRoom>>().cloned();
+        let room = request.extensions().get::<Arc<MessageRoom>>().cloned();
         let answers = request.into_inner().map(move |request| {
             let (own, room) = (own.clone(), room.clone());
+            // At once, since messages are counted in their order.
+            let held = match (&request, &room) {
+                (Ok(request), Some(room)) => room.read(convert::memory(request)),
+                _ => Ok(0),
+            };
             async move {
                 let request = request?;
-                let (id, size) = (request.id.clone(), request.encoded_len());
-                let answered = own.infer(request, None).await;
-                if let Some(room) = room {
-                    room.give_back(size + FRAME);
+                let id = request.id.clone();
+                let answered = match &held {
+                    Ok(_) => own.infer(request, None).await,
+                    Err(refusal) => Err(refusal.clone()),
+                };
+                if let (Some(room), Ok(held)) = (room, held) {
+                    room.give_back(held);
                 }
                 Ok(match answered {
                     Ok(answer) => ModelStreamInferResponse {
@@ -258,7 +268,9 @@ impl GrpcInferenceService for Inference {
         request: Request<RepositoryModelLoadRequest>,
     ) -> Result<Response<RepositoryModelLoadResponse>, Status> {
         self.may_change()?;
-        let (registry, model) = (self.registry.clone(), request.into_inner().model_name);
+        let RepositoryModelLoadRequest { model_name: model, parameters, .. } = request.into_inner();
+        check_loading(parameters.keys()).map_err(status)?;
+        let registry = self.registry.clone();
         let loaded = tokio::task::spawn_blocking(move || registry.load(&model)).await;
         loaded.map_err(|error| Status::internal(error.to_string()))?.map_err(status)?;
         Ok(Response::new(RepositoryModelLoadResponse {}))

@@ -97,7 +97,7 @@ struct BodyRoom {
 /// A body, with the room that it takes as long as this lives.
 pub(crate) struct ReadBody {
     pub(crate) bytes: Bytes,
-    _room: TakenRoom,
+    pub(crate) room: TakenRoom,
 }
 
 /// What one request takes of the room, until this is dropped.
@@ -114,6 +114,15 @@ impl TakenRoom {
             true => Ok(()),
             false => Err(Refusal::Busy("too many large requests at a time: try again".to_string())),
         }
+    }
+
+    /// Takes more for what became of the request's bytes in memory.
+    pub(crate) fn take_values(&self, bytes: usize) -> Result<(), Refusal> {
+        if bytes > self.room.most {
+            let reason = "the values of the request take too much memory: send fewer of them";
+            return Err(Refusal::TooLarge(reason.to_string()));
+        }
+        self.take(bytes).inspect_err(|_| self.give_back(bytes))
     }
 
     /// Gives back what a part of the request took that is answered.
@@ -183,7 +192,7 @@ impl BodyReader {
             )));
         }
         room.take(values * VALUE)?;
-        Ok(ReadBody { bytes, _room: room })
+        Ok(ReadBody { bytes, room })
     }
 
     async fn collect<B>(&self, body: B, room: &TakenRoom) -> Result<Bytes, Refusal>

@@ -1,12 +1,15 @@
-//! Forms as `curl -F` and browsers send them (RFC 7578): one record, a column for each part.
+//! Forms as `curl -F` and browsers send them (RFC 7578), and as `curl -d` does: one record, a column for each part.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 use salamander_data::JsonRecord;
 use serde_json::{Map, Value as Json};
 
 use super::json::OTHER_NAMES;
+use super::query::unescape;
 use crate::input::Input;
+use crate::model::TensorInfo;
 
 /// The most parts of a form.
 const PARTS: usize = 1000;
@@ -26,13 +29,52 @@ struct FormPart<'a> {
     name: String,
     /// Whether it was a file: its bytes are taken as they are.
     file: bool,
-    value: &'a [u8],
+    value: Cow<'a, [u8]>,
 }
 
 /// The record that a form is. `only` is the model's only input that is needed, which may be called `data` or `body`.
 pub(super) fn record(body: &[u8], boundary: &str, only: Option<&str>) -> Result<Input, String> {
+    of_parts(parts(body, boundary)?, only)
+}
+
+/// Whether a body is said to be a form in one line, as `curl -d` says of whatever it sends.
+pub(super) fn is_one_line(content_type: &str) -> bool {
+    let kind = content_type.split(';').next().unwrap_or_default().trim();
+    kind.eq_ignore_ascii_case("application/x-www-form-urlencoded")
+}
+
+/// The record that a form in one line is, `data=a+film&age=42`; nothing where its first name is none that there is:
+/// then it is no form but a value itself.
+pub(super) fn line_record(
+    body: &[u8],
+    inputs: &[TensorInfo],
+    only: Option<&str>,
+) -> Option<Result<Input, String>> {
+    let fields = body.split(|byte| *byte == b'&').filter(|field| !field.is_empty());
+    let mut fields = fields.map(|field| {
+        let end = field.iter().position(|byte| *byte == b'=')?;
+        let name = String::from_utf8(unescape(&field[..end])).ok()?;
+        Some(FormPart { name, file: false, value: unescape(&field[end + 1..]).into() })
+    });
+    let first = fields.next().flatten()?;
+    let is_other = only.is_some() && OTHER_NAMES.contains(&first.name.as_str());
+    if !is_other && !inputs.iter().any(|input| input.name == first.name) {
+        return None;
+    }
+    let mut all = vec![first];
+    for field in fields {
+        match field {
+            Some(part) if all.len() < PARTS => all.push(part),
+            Some(_) => return Some(Err(format!("form: it has more than {PARTS} parts"))),
+            None => return Some(Err("form: a part is no name=value: write & as %26".to_string())),
+        }
+    }
+    Some(of_parts(all, only))
+}
+
+fn of_parts(parts: Vec<FormPart<'_>>, only: Option<&str>) -> Result<Input, String> {
     let (mut texts, mut files, mut names) = (Map::new(), Vec::new(), BTreeSet::new());
-    for FormPart { name, file, value } in parts(body, boundary)? {
+    for FormPart { name, file, value } in parts {
         let name = match only {
             Some(only) if OTHER_NAMES.contains(&name.as_str()) => only.to_string(),
             _ => name,
@@ -40,9 +82,9 @@ pub(super) fn record(body: &[u8], boundary: &str, only: Option<&str>) -> Result<
         if !names.insert(name.clone()) {
             return Err(format!("form: \"{name}\" is there twice"));
         }
-        match std::str::from_utf8(value) {
+        match std::str::from_utf8(&value) {
             Ok(text) if !file => drop(texts.insert(name, Json::from(text))),
-            _ => files.push((name, value.to_vec())),
+            _ => files.push((name, value.into_owned())),
         }
     }
     if names.is_empty() {
@@ -89,7 +131,7 @@ fn part(bytes: &[u8]) -> Result<FormPart<'_>, String> {
     };
     let name = word("name=").filter(|name| !name.is_empty());
     let name = name.ok_or("form: a part has no name")?;
-    Ok(FormPart { name, file: word("filename=").is_some(), value })
+    Ok(FormPart { name, file: word("filename=").is_some(), value: value.into() })
 }
 
 fn find(bytes: &[u8], wanted: &[u8]) -> Option<usize> {
@@ -113,7 +155,10 @@ mod tests {
     use super::*;
 
     fn read(body: &str, only: Option<&str>) -> Result<Vec<String>, String> {
-        let input = record(body.as_bytes(), "XX", only)?;
+        cells(&record(body.as_bytes(), "XX", only)?)
+    }
+
+    fn cells(input: &Input) -> Result<Vec<String>, String> {
         let mut cells = Vec::new();
         input.each(&mut |row| {
             cells.extend(row.columns().map(|(name, value)| format!("{name}={value:?}")));
@@ -131,6 +176,38 @@ mod tests {
         assert_eq!(cells[0], "age=Text(\"42\")");
         assert_eq!(cells[1], "image=Bytes([97, 13, 10, 45, 45, 88])");
         assert!(read(form, None).unwrap()[1].starts_with("data="));
+    }
+
+    #[test]
+    fn a_form_in_one_line_begins_with_a_known_name() {
+        assert!(is_one_line("application/x-www-form-urlencoded; charset=utf-8"));
+        assert!(!is_one_line("text/plain"));
+        let input = TensorInfo {
+            name: "text".to_string(),
+            datatype: crate::tensor::DataType::Bytes,
+            shape: vec![1],
+            optional: false,
+        };
+        let read = |body: &[u8], only| {
+            let record = line_record(body, std::slice::from_ref(&input), only)?;
+            Some(record.and_then(|record| cells(&record)).map(|cells| cells.join(" ")))
+        };
+        let only = Some("text");
+        let check = |body: &[u8], only, expected: Option<&str>| {
+            assert_eq!(read(body, only), expected.map(|cells| Ok(cells.to_string())));
+        };
+        check(b"data=a film", only, Some("text=Text(\"a film\")"));
+        check(b"body=a+film%26", only, Some("text=Text(\"a film&\")"));
+        check(b"text=a&age=42&", None, Some("text=Text(\"a\") age=Text(\"42\")"));
+        check(b"data=%FF%00", only, Some("text=Bytes([255, 0])"));
+        check(b"data=a", None, None);
+        check(b"a film", only, None);
+        check(b"1 + 1 = 2", only, None);
+        check(b"", only, None);
+        let wrong = |body: &[u8]| read(body, only).and_then(Result::err).unwrap();
+        assert!(wrong(b"data=salt & pepper").contains("write & as %26"));
+        assert!(wrong(b"data=a&text=b").contains("is there twice"));
+        assert!(wrong(&b"text=a&".repeat(PARTS + 1)).contains("more than 1000 parts"));
     }
 
     #[test]
@@ -158,6 +235,7 @@ mod tests {
         #[test]
         fn any_body_is_read_or_refused(body in "(--XX(--)?|\r\n|name=|content-disposition: |[a-z;\"]){0,40}") {
             let _ = record(body.as_bytes(), "XX", Some("x"));
+            let _ = line_record(body.as_bytes(), &[], Some("x"));
         }
     }
 }

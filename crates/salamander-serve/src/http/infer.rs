@@ -6,11 +6,12 @@ use bytes::Bytes;
 use hyper::{HeaderMap, Response};
 use serde_json::{Map, Value as Json, json};
 
-use super::body::{self, JSON_LENGTH};
+use super::body::{self, JSON_LENGTH, TakenRoom};
 use super::json::{InferBody, InferJson, InputBody, OutputBody, OutputJson, records};
 use crate::engine::InferResponse;
 use crate::input::Input;
 use crate::refusal::{Refusal, check_output};
+use crate::tensor::{DataType, Values};
 
 /// A request that was read.
 #[derive(Debug)]
@@ -38,8 +39,12 @@ pub(crate) struct AnswerForm<'a> {
     pub(crate) binary: bool,
 }
 
-/// Reads a request's body.
-pub(crate) fn read(headers: &HeaderMap, body: Bytes) -> Result<ReadRequest, Refusal> {
+/// Reads a request's body, and takes room for what its tensors take beside its bytes.
+pub(crate) fn read(
+    headers: &HeaderMap,
+    body: Bytes,
+    room: &TakenRoom,
+) -> Result<ReadRequest, Refusal> {
     let (json, mut raw) = body::split(headers, body)?;
     let read: Option<InferBody> = match json.iter().find(|byte| !byte.is_ascii_whitespace()) {
         Some(b'[') => None,
@@ -56,6 +61,9 @@ pub(crate) fn read(headers: &HeaderMap, body: Bytes) -> Result<ReadRequest, Refu
     let mut tensors = Vec::with_capacity(inputs.len());
     for input in inputs {
         let own = own_bytes(&input, &mut raw)?;
+        if let (Some(own), Ok(datatype)) = (&own, DataType::parse(&input.datatype)) {
+            room.take_values(Values::grown(datatype, own))?;
+        }
         tensors.push(input.tensor(own).map_err(Refusal::Invalid)?);
     }
     if !raw.is_empty() {
@@ -143,13 +151,28 @@ fn invalid(reason: String) -> Refusal {
 
 #[cfg(test)]
 mod tests {
+    use super::super::BodyReader;
     use super::*;
-    use crate::tensor::{DataType, Tensor, Values};
+    use crate::tensor::Tensor;
 
-    fn read_text(json: &str, raw: &[u8]) -> Result<ReadRequest, Refusal> {
+    fn read_within(most: usize, json: &str, raw: &[u8]) -> Result<ReadRequest, Refusal> {
         let mut headers = HeaderMap::new();
         headers.insert(JSON_LENGTH, json.len().into());
-        read(&headers, [json.as_bytes(), raw].concat().into())
+        let room = BodyReader::new(most, most, Duration::ZERO).room();
+        read(&headers, [json.as_bytes(), raw].concat().into(), &room)
+    }
+
+    fn read_text(json: &str, raw: &[u8]) -> Result<ReadRequest, Refusal> {
+        read_within(1 << 20, json, raw)
+    }
+
+    #[test]
+    fn texts_are_counted_before_they_take_memory() {
+        let json = r#"{"inputs": [{"name": "t", "shape": [1000], "datatype": "BYTES",
+            "parameters": {"binary_data_size": 4000}}]}"#;
+        let rows = |most| read_within(most, json, &[0; 4000]).map(|request| request.input.rows());
+        assert_eq!(rows(32_000), Ok(1000));
+        assert!(matches!(rows(31_999), Err(Refusal::TooLarge(_))));
     }
 
     #[test]

@@ -16,6 +16,8 @@ mod routes;
 mod statistics;
 mod torchserve;
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use hyper::body::Body;
 use hyper::header::{ALLOW, CONTENT_ENCODING, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
@@ -27,6 +29,7 @@ use crate::input::Input;
 use crate::page;
 use crate::refusal::Refusal;
 use crate::settings::LiveSettings;
+use body::ReadBody;
 pub(crate) use body::{BodyReader, SLOWEST, TakenRoom};
 use query::Query;
 
@@ -79,7 +82,7 @@ impl Api {
                 Method::OPTIONS => Ok(page::open_api()),
                 Method::POST | Method::PUT if path.first() != Some(&"models") => {
                     match self.bodies.read(&headers, body).await {
-                        Ok(body) => self.post(&path, &headers, body.bytes.clone()).await,
+                        Ok(body) => self.post(&path, &headers, &body).await,
                         Err(refusal) => Err(refusal),
                     }
                 }
@@ -139,15 +142,17 @@ impl Api {
         }
     }
 
-    async fn post(&self, path: &[&str], headers: &HeaderMap, body: Bytes) -> Answered {
+    async fn post(&self, path: &[&str], headers: &HeaderMap, read: &ReadBody) -> Answered {
+        let body = read.bytes.clone();
         match path {
-            ["v2", "models", model, "infer"] => self.infer(model, None, headers, body).await,
+            ["v2", "models", model, "infer"] => self.infer(model, None, headers, read).await,
             ["v2", "models", model, "versions", version, "infer"] => {
-                self.infer(model, Some(version), headers, body).await
+                self.infer(model, Some(version), headers, read).await
             }
             ["v2", "repository", "index"] => ok(&models::index(&self.registry, &body)?),
             ["v2", "repository", "models", model, "load"] => {
                 self.may_change()?;
+                models::check_load(&body)?;
                 let (registry, model) = (self.registry.clone(), model.to_string());
                 let loaded = tokio::task::spawn_blocking(move || registry.load(&model)).await;
                 loaded.map_err(|error| Refusal::Failed(error.to_string()))??;
@@ -212,11 +217,12 @@ impl Api {
         model: &str,
         version: Option<&str>,
         headers: &HeaderMap,
-        body: Bytes,
+        read: &ReadBody,
     ) -> Answered {
         self.registry.check_room(model, version)?;
+        let ReadBody { bytes, room } = read;
         let infer::ReadRequest { id, input, outputs, binary, timeout } =
-            body::apart(body.len(), || infer::read(headers, body))?;
+            body::apart(bytes.len(), || infer::read(headers, bytes.clone(), room))?;
         let names = outputs.iter().map(|output| output.name.clone()).collect();
         let response = self.registry.infer(InferRequest {
             model: model.to_string(),
@@ -327,7 +333,8 @@ impl Api {
 /// What a body holds, read as each kind of address reads it.
 pub(crate) fn decode_all(headers: &HeaderMap, body: Bytes) -> Vec<Input> {
     let Ok(body) = body::unpacked(headers, body) else { return Vec::new() };
-    let read = infer::read(headers, body.clone()).map(|request| request.input);
+    let room = BodyReader::new(1 << 30, 1 << 30, Duration::ZERO).room();
+    let read = infer::read(headers, body.clone(), &room).map(|request| request.input);
     let only = crate::model::TensorInfo {
         name: "text".to_string(),
         datatype: crate::tensor::DataType::Bytes,

@@ -4,7 +4,7 @@ use serde_json::{Map, Value as Json, json};
 
 use crate::engine::{ModelStatus, Registry, ServedVersion};
 use crate::model::TensorInfo;
-use crate::refusal::Refusal;
+use crate::refusal::{Refusal, check_loading};
 use crate::tensor::DataType;
 
 /// All models with their state.
@@ -34,6 +34,18 @@ pub(crate) fn index(registry: &Registry, body: &[u8]) -> Result<Json, Refusal> {
     };
     let wanted = |status: &ModelStatus| !only_ready || status.version.is_some();
     Ok(registry.list().into_iter().filter(wanted).map(entry).collect())
+}
+
+/// Refuses a model's configuration or files that come with the request to load it. Older clients send other bodies,
+/// and nothing is read of these.
+pub(crate) fn check_load(body: &[u8]) -> Result<(), Refusal> {
+    #[derive(Default, serde::Deserialize)]
+    struct LoadBody {
+        #[serde(default)]
+        parameters: Map<String, Json>,
+    }
+    let LoadBody { parameters } = serde_json::from_slice(body).unwrap_or_default();
+    check_loading(parameters.keys())
 }
 
 /// A model's configuration, as far as clients ask for it.

@@ -8,7 +8,7 @@ impl Query {
         let pairs = text.unwrap_or_default().split('&').filter(|pair| !pair.is_empty());
         let pair = |pair: &str| {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-            (unescape(name), unescape(value))
+            (plain(name), plain(value))
         };
         Self(pairs.map(pair).collect())
     }
@@ -19,23 +19,28 @@ impl Query {
     }
 }
 
+fn plain(escaped: &str) -> String {
+    String::from_utf8_lossy(&unescape(escaped.as_bytes())).into_owned()
+}
+
 /// Percent signs with two digits stand for bytes, plus signs for spaces; what is neither stays.
-fn unescape(text: &str) -> String {
-    let (bytes, mut plain, mut at) = (text.as_bytes(), Vec::new(), 0);
+pub(super) fn unescape(bytes: &[u8]) -> Vec<u8> {
+    let (mut plain, mut at) = (Vec::new(), 0);
+    let digit = |byte: &u8| char::from(*byte).to_digit(16);
     while let Some(&byte) = bytes.get(at) {
-        let digits = bytes.get(at + 1..at + 3).and_then(|two| std::str::from_utf8(two).ok());
-        let escaped = digits.and_then(|two| u8::from_str_radix(two, 16).ok());
+        let high = bytes.get(at + 1).and_then(digit);
+        let low = bytes.get(at + 2).and_then(digit);
         at += 1;
-        plain.push(match (byte, escaped) {
-            (b'%', Some(escaped)) => {
+        plain.push(match (byte, high.zip(low)) {
+            (b'%', Some((high, low))) => {
                 at += 2;
-                escaped
+                (high * 16 + low) as u8
             }
             (b'+', _) => b' ',
             (byte, _) => byte,
         });
     }
-    String::from_utf8_lossy(&plain).into_owned()
+    plain
 }
 
 #[cfg(test)]
@@ -49,6 +54,7 @@ mod tests {
         assert_eq!(query.get("model_name"), Some("a b"));
         assert_eq!((query.get("empty"), query.get("bare"), query.get("other")), (None, None, None));
         assert_eq!(query.get("cut"), Some("%4"));
+        assert_eq!(unescape(b"%FF%+1%c3%A9"), b"\xff% 1\xc3\xa9");
         assert_eq!(Query::parse(None).get("url"), None);
     }
 }

@@ -11,8 +11,8 @@ use crate::model::{Metadata, TensorInfo};
 use crate::refusal::Refusal;
 use crate::tensor::{DataType, Tensor, Values};
 
-/// The records of a body: JSON, a form (`curl -F data=@picture.jpg`), or the bytes of the model's only input, as
-/// `curl -T picture.jpg` sends them.
+/// The records of a body: JSON, a form (`curl -F data=@picture.jpg`, `curl -d data=text`), or the bytes of the model's
+/// only input, as `curl -T picture.jpg` sends them.
 pub(crate) fn read_records(
     headers: &HeaderMap,
     body: Bytes,
@@ -26,6 +26,12 @@ pub(crate) fn read_records(
     let name = only.map(|only| only.name.as_str());
     if let Some(boundary) = form::boundary(content_type(headers)) {
         return form::record(&body, boundary, name).map_err(Refusal::Invalid);
+    }
+    if form::is_one_line(content_type(headers))
+        && !is_json(headers, &body)
+        && let Some(record) = form::line_record(&body, &metadata.inputs, name)
+    {
+        return record.map_err(Refusal::Invalid);
     }
     match only.and_then(|only| one_value(only, headers, &body)) {
         Some(tensor) => Ok(Input::Tensors(vec![tensor.map_err(Refusal::Invalid)?])),

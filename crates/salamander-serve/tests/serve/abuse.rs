@@ -270,6 +270,33 @@ fn messages_of_grpc_have_to_go_on() {
     others_are_answered(&server);
 }
 
+/// Tensors that are two bytes each on the wire, and nothing but a few when they are packed.
+#[test]
+fn messages_of_grpc_do_not_become_much_more_in_memory() {
+    let server = running();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let inputs = [0x2a, 0].repeat(100_000);
+    let packed = {
+        let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
+        packed.write_all(&inputs).unwrap();
+        packed.finish().unwrap()
+    };
+    assert!(packed.len() < 1000);
+    let messages = [(0, inputs), (1, packed)];
+    for (flag, message) in messages {
+        let head = [&[flag][..], &(message.len() as u32).to_be_bytes()].concat();
+        let body = tower_call::owned([head, message].concat());
+        let status = runtime.block_on(async {
+            let endpoint =
+                tonic::transport::Endpoint::from_shared(format!("http://{}", server.address));
+            let channel = endpoint.unwrap().connect().await.unwrap();
+            tower_call::Raw::new(channel).send(body).await
+        });
+        assert_eq!(status.as_deref(), Some("8"), "resources are exhausted");
+    }
+    others_are_answered(&server);
+}
+
 mod tower_call {
     //! Bytes as the body of a call.
 
@@ -286,6 +313,10 @@ mod tower_call {
 
     pub(crate) fn whole(bytes: &'static [u8]) -> Body {
         Body::new(Full::new(Bytes::from_static(bytes)))
+    }
+
+    pub(crate) fn owned(bytes: Vec<u8>) -> Body {
+        Body::new(Full::new(Bytes::from(bytes)))
     }
 
     /// After which nothing comes, and no end.
@@ -305,6 +336,7 @@ mod tower_call {
             std::future::poll_fn(|cx| self.0.poll_ready(cx)).await.unwrap();
             let request = hyper::Request::post("/inference.GRPCInferenceService/ModelInfer")
                 .header("content-type", "application/grpc")
+                .header("grpc-encoding", "gzip")
                 .header("te", "trailers")
                 .body(body)
                 .unwrap();

@@ -56,6 +56,7 @@ def common(client, json_of):
     assert not client.is_model_ready("double")
     client.load_model("double")
     assert client.is_model_ready("double")
+    refused(lambda: client.load_model("double", config="{}"), "no parameter \"config\"")
     # Whether requests are logged can be changed, and nothing is traced.
     logged = json_of(client.get_log_settings)()
     assert "log_info" in logged.get("settings", logged), logged

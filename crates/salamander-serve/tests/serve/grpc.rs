@@ -11,17 +11,21 @@ use salamander_proto::inference::model_infer_request::{
 };
 use salamander_proto::inference::{
     InferTensorContents, ModelConfigRequest, ModelInferRequest, ModelMetadataRequest,
-    ModelReadyRequest, ModelStatisticsRequest, RepositoryIndexRequest, RepositoryModelLoadRequest,
-    RepositoryModelUnloadRequest, ServerMetadataRequest, ServerReadyRequest,
+    ModelReadyRequest, ModelRepositoryParameter, ModelStatisticsRequest, RepositoryIndexRequest,
+    RepositoryModelLoadRequest, RepositoryModelUnloadRequest, ServerMetadataRequest,
+    ServerReadyRequest,
 };
 use salamander_serve::{Batching, ServerOptions};
+use tonic::codec::CompressionEncoding;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Request};
+
+type Inference = GrpcInferenceServiceClient<Channel>;
 
 struct Client {
     runtime: tokio::runtime::Runtime,
     channel: Channel,
-    inference: GrpcInferenceServiceClient<Channel>,
+    inference: Inference,
 }
 
 fn client(server: &Running) -> Client {
@@ -105,6 +109,10 @@ fn every_call_is_answered_on_the_port_of_rest() {
         let index = inference.repository_index(RepositoryIndexRequest::default()).await.unwrap();
         assert_eq!(index.into_inner().models[0].state, "UNAVAILABLE");
         let load = RepositoryModelLoadRequest { model_name: name(), ..Default::default() };
+        let mut with = load.clone();
+        with.parameters.insert("config".to_string(), ModelRepositoryParameter::default());
+        let refused = inference.repository_model_load(with).await.unwrap_err();
+        assert_eq!(refused.code(), Code::InvalidArgument, "{refused}");
         inference.repository_model_load(load).await.unwrap();
         assert!(inference.model_infer(request("", &[1.0])).await.is_ok());
     });
@@ -160,6 +168,13 @@ fn mistakes_have_their_codes() {
         let mut several = request("", &[1.0]);
         several.raw_input_contents.push(Default::default());
         check(several, Code::InvalidArgument, "2 raw contents for 1 inputs").await;
+        let mut misspelt = request("", &[1.0]);
+        misspelt.inputs[0].name = "X".to_string();
+        check(misspelt, Code::InvalidArgument, "there is no input \"X\" (there are: x)").await;
+        let mut twice = request("", &[1.0]);
+        twice.inputs.push(twice.inputs[0].clone());
+        twice.raw_input_contents.push(twice.raw_input_contents[0].clone());
+        check(twice, Code::InvalidArgument, "input \"x\" is there twice").await;
         check(request("", &[0.0; 1000]), Code::OutOfRange, "").await;
         model.gate.close();
         let mut late = Request::new(request("", &[1.0]));
@@ -170,17 +185,27 @@ fn mistakes_have_their_codes() {
     });
 }
 
-/// Messages of gRPC and bodies of REST take of one room: what all send at a time has one bound.
 #[test]
 fn messages_share_the_room_of_bodies_and_give_it_back() {
+    share_the_room(|inference| inference);
+}
+
+#[test]
+fn packed_messages_take_the_room_that_they_have_unpacked() {
+    share_the_room(|inference| inference.send_compressed(CompressionEncoding::Gzip));
+}
+
+/// Messages of gRPC and bodies of REST take of one room: what all send at a time has one bound.
+fn share_the_room(sending: impl Fn(Inference) -> Inference) {
     let model = Times::new(2.0);
     let registry = registry(&[("double", &model)], Batching::default());
     let options = ServerOptions { body: 20_000, bodies: 20_000, ..ServerOptions::default() };
     let server = Running::start(registry.clone(), options);
-    let Client { runtime, channel, mut inference } = client(&server);
+    let Client { runtime, channel, inference } = client(&server);
+    let mut inference = sending(inference);
     let large = || request("", &vec![1.0; 3_000]);
     model.gate.close();
-    let mut other = GrpcInferenceServiceClient::new(channel);
+    let mut other = sending(GrpcInferenceServiceClient::new(channel));
     let held = runtime.spawn(async move { other.model_infer(large()).await });
     // One that is computed has its room until it is answered.
     let refused = runtime.block_on(async {
@@ -213,5 +238,34 @@ fn messages_share_the_room_of_bodies_and_give_it_back() {
             count += 1;
         }
         assert_eq!(count, 40);
+    });
+}
+
+/// Each text is four bytes at least in a message, and more in memory.
+#[test]
+fn texts_take_the_room_that_they_have_in_memory() {
+    let registry = registry(&[("double", &Times::new(2.0))], Batching::default());
+    let options = ServerOptions { body: 20_000, bodies: 20_000, ..ServerOptions::default() };
+    let server = Running::start(registry, options);
+    let Client { runtime, mut inference, .. } = client(&server);
+    let texts = |count: usize, raw: bool| {
+        let mut request = request("", &[]);
+        request.inputs[0].datatype = "BYTES".to_string();
+        request.inputs[0].shape = vec![count as i64, 1];
+        let (packed, contents) = (vec![0; 4 * count], vec![Default::default(); count]);
+        request.raw_input_contents = if raw { vec![packed.into()] } else { Vec::new() };
+        let contents = InferTensorContents { bytes_contents: contents, ..Default::default() };
+        request.inputs[0].contents = (!raw).then_some(contents);
+        request
+    };
+    runtime.block_on(async {
+        for raw in [true, false] {
+            let refused = inference.model_infer(texts(1000, raw)).await.unwrap_err();
+            assert_eq!(refused.code(), Code::ResourceExhausted, "{refused}");
+            assert!(refused.message().contains("take too much memory"), "{refused}");
+            // These fit; the model takes numbers only.
+            let refused = inference.model_infer(texts(100, raw)).await.unwrap_err();
+            assert_eq!(refused.code(), Code::InvalidArgument, "{refused}");
+        }
     });
 }

@@ -29,7 +29,7 @@ impl Gate {
         self.opened.notify_all();
     }
 
-    fn pass(&self) {
+    pub(crate) fn pass(&self) {
         let mut closed = self.closed.lock().unwrap();
         while *closed {
             self.held.store(true, Ordering::SeqCst);

@@ -3,9 +3,10 @@
 
 use std::sync::Arc;
 
-use crate::support::{self, Answer, Running, Times, ask, get, post};
+use crate::support::{self, Answer, Gate, Running, Times, ask, get, post};
 use salamander_serve::{
-    AddressUse, Batching, Opener, Refusal, Registry, Server, ServerOptions, SourceToServe,
+    AddressUse, Batching, Loaded, Opener, Refusal, Registry, Server, ServerOptions, Source,
+    SourceToServe,
 };
 use serde_json::{Value as Json, json};
 
@@ -76,6 +77,71 @@ fn each_version_has_its_address() {
     assert_eq!(ready.json(), json!([]));
     assert_eq!(post(server.address, "/v2/repository/models/times/load", "", b"").status, 200);
     assert_eq!(product(&server, "/v2/models/times/versions/1/infer"), Ok(json!(10.0)));
+}
+
+/// Loads when its gate lets it.
+struct Gated(Arc<Times>, Arc<Gate>);
+
+impl Source for Gated {
+    fn newest(&self) -> Result<String, String> {
+        self.0.newest()
+    }
+
+    fn load(&self, version: &str) -> Result<Loaded, String> {
+        self.1.pass();
+        self.0.load(version)
+    }
+}
+
+#[test]
+fn what_is_unloaded_while_it_is_loaded_stays_out_of_service() {
+    let gate = Arc::new(Gate::default());
+    let source: Arc<dyn Source> = Arc::new(Gated(Times::new(2.0), Arc::clone(&gate)));
+    let registry = Registry::new([("m".to_string(), source)], Batching::default());
+    let unloaded = |refused: Result<String, Refusal>| {
+        let reason = "unloaded while it was being loaded";
+        let is_it = matches!(&refused, Err(Refusal::Unavailable(told)) if told.contains(reason));
+        assert!(is_it, "{refused:?}");
+    };
+    type Load = fn(&Registry) -> Result<String, Refusal>;
+    let ways: [Load; 2] = [
+        |registry: &Registry| registry.load("m"),
+        |registry: &Registry| registry.refresh("m").remove(0),
+    ];
+    for load in ways {
+        gate.close();
+        let loading = std::thread::spawn({
+            let registry = registry.clone();
+            move || load(&registry)
+        });
+        gate.wait_until_held();
+        registry.unload("m").unwrap();
+        gate.open();
+        unloaded(loading.join().unwrap());
+        assert!(!registry.is_ready());
+        assert_eq!(registry.load("m"), Ok("1".to_string()), "who asks later has it");
+        assert!(registry.is_ready());
+        // Another version, which is loaded anew.
+        registry.unregister("m", None).unwrap();
+        let source = Arc::new(Gated(Times::new(2.0), Arc::clone(&gate)));
+        registry.add(SourceToServe { name: "m".to_string(), label: None, source });
+    }
+}
+
+#[test]
+fn what_would_be_loaded_with_a_configuration_is_refused() {
+    let server = Running::start(two_versions(), ServerOptions::default());
+    let load = "/v2/repository/models/times/load";
+    let check = |body: &str, expected: u16, told: &str| {
+        let answer = post(server.address, load, "", body.as_bytes());
+        let body = String::from_utf8_lossy(&answer.body).into_owned();
+        assert!(answer.status == expected && body.contains(told), "{} {body}", answer.status);
+    };
+    check("{}", 200, "");
+    check("", 200, "");
+    check(r#"{"parameters": {"other": 1}}"#, 200, "");
+    check(r#"{"parameters": {"config": "{}"}}"#, 400, "no parameter \\\"config\\\"");
+    check(r#"{"parameters": {"file:1/model.onnx": "AA=="}}"#, 400, "file:1/model.onnx");
 }
 
 #[test]
@@ -185,6 +251,8 @@ fn curl_does_what_torchserves_readme_says() {
     check(&["-T", "record.json"], "/predictions/times", r#""y":[20.0]"#);
     check(&["-F", "data=10"], "/predictions/times", r#""y":[20.0]"#);
     check(&["-F", "x=10"], "/predictions/times/1", r#""y":[10.0]"#);
+    check(&["-d", "data=10"], "/predictions/times", r#""y":[20.0]"#);
+    check(&["--data-urlencode", "x=10"], "/predictions/times/1", r#""y":[10.0]"#);
     let body = r#"{"instances": [{"data": 10}]}"#;
     check(&["-d", body], "/predictions/times", r#"{"predictions":[{"y":[20.0]"#);
     let new = "/models?url=times:5&model_name=five&initial_workers=1&synchronous=true";

@@ -7,6 +7,8 @@ use salamander_core::seed::derive;
 use salamander_data::preprocess::Vocabulary;
 use salamander_data::stats::Stats;
 
+#[cfg(feature = "text")]
+use super::tokens::length::length;
 use super::{AssetFiles, DecodeError, WordList};
 #[cfg(feature = "text")]
 use super::{Tokenizer, Tokens};
@@ -45,7 +47,7 @@ pub enum AssetKind {
     /// A tokenizer, as Hugging Face writes it.
     #[cfg(feature = "text")]
     Tokenizer {
-        /// The most tokens of a text; what is longer is cut.
+        /// The most tokens of a text, or [`super::LENGTH_OF_MODEL`]; what is longer is cut.
         max_length: usize,
     },
     /// Whatever the model is built from, which reads it itself.
@@ -107,7 +109,7 @@ impl Assets {
     /// Loads what was found; an error names the file and the field that needs it.
     pub fn load(specs: &[AssetSpec], files: AssetFiles) -> Result<Self, Error> {
         let one = |spec: &AssetSpec| match files.get(spec.file) {
-            Some(bytes) => asset(spec, bytes).map_err(Error::Invalid),
+            Some(bytes) => asset(spec, bytes, &files).map_err(Error::Invalid),
             None if spec.is_optional() => Ok(Asset::File),
             None => Err(Error::Invalid(format!("{}, {}, is missing", spec.file, spec.purpose()))),
         };
@@ -256,7 +258,8 @@ fn not_loaded(name: &str) -> DecodeError {
     DecodeError::new(name, reason)
 }
 
-fn asset(spec: &AssetSpec, bytes: &[u8]) -> Result<Asset, String> {
+#[cfg_attr(not(feature = "text"), expect(unused_variables, reason = "only tokenizers need others"))]
+fn asset(spec: &AssetSpec, bytes: &[u8], files: &AssetFiles) -> Result<Asset, String> {
     let path = Path::new(spec.file);
     match spec.kind {
         AssetKind::Statistics => {
@@ -272,7 +275,7 @@ fn asset(spec: &AssetSpec, bytes: &[u8]) -> Result<Asset, String> {
         }
         #[cfg(feature = "text")]
         AssetKind::Tokenizer { max_length } => {
-            let tokenizer = Tokenizer::parse(bytes, max_length)
+            let tokenizer = Tokenizer::parse(bytes, length(max_length, files))
                 .map_err(|error| format!("tokenizer {}: {error}", spec.file))?;
             Ok(Asset::Tokenizer { file: spec.file, tokenizer: Box::new(tokenizer) })
         }

@@ -73,6 +73,8 @@ pub use several::{
 };
 
 #[cfg(feature = "text")]
+pub use tokens::length::LENGTH_OF_MODEL;
+#[cfg(feature = "text")]
 pub use tokens::{TokenPair, Tokenizer, Tokens};
 
 /// One record, decoded. Usually derived with `#[derive(Example)]`; by hand where a record is no row of
