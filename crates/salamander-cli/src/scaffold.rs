@@ -247,13 +247,14 @@ mod tests {
             let lines = text[from..].lines().take_while(|line| *line != "[workspace]");
             let mut lines: Vec<String> = lines
                 .filter(|line| !line.is_empty() && !line.starts_with('#'))
-                .filter(|line| !line.contains("incremental") && !line.starts_with("salamander-zoo"))
+                .filter(|line| !line.contains("codegen-units") && !line.contains("incremental"))
+                .filter(|line| !line.starts_with("salamander-zoo"))
                 .map(str::to_string)
                 .collect();
             lines.sort();
             lines
         };
         assert_eq!(settings(MANIFEST), settings(workspace));
-        assert!(MANIFEST.contains("\n\"*\".incremental = false\n"));
+        assert!(MANIFEST.contains("\n\"*\" = { codegen-units = 1, incremental = false }\n"));
     }
 }
