@@ -2,6 +2,7 @@
 
 pub(crate) mod tabular;
 
+use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -16,7 +17,7 @@ const MANIFEST: &str = include_str!("scaffold/Cargo.toml.in");
 const EXPERIMENT: &str = include_str!("scaffold/experiment.yaml");
 /// The library that a new crate uses.
 const FACADE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../salamander");
-const GITIGNORE: &str = "/target\n/runs\n";
+const GITIGNORE: &str = "/.cargo\n/target\n/runs\n";
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -47,7 +48,7 @@ fn write(name: &str) -> Result<()> {
         (".gitignore", GITIGNORE.to_string()),
     ];
     write_files(&folder, &files)?;
-    copy_lock(&folder)?;
+    share_build(&folder)?;
     Ok(ready(name)?)
 }
 
@@ -72,11 +73,29 @@ fn dependency(facade: &Path) -> String {
     let version = env!("CARGO_PKG_VERSION");
     match facade.join("Cargo.toml").is_file() {
         true => format!(
-            "{{ path = \"{}\" }} # On another machine: its own path, or \"{version}\".",
+            "{{ path = \"{}\", features = [\"models\"] }} # Elsewhere: its own path, or version = \"{version}\".",
             fs::canonicalize(facade).as_deref().unwrap_or(facade).display()
         ),
-        false => format!("\"{version}\""),
+        false => format!("{{ version = \"{version}\", features = [\"models\"] }}"),
     }
+}
+
+/// The folder that the clone is built in, if it has been: Burn is there. Not where somebody has chosen one folder for
+/// all builds, which cargo takes before any other.
+fn built_clone(facade: &Path, chosen: Option<OsString>) -> Option<PathBuf> {
+    let target = fs::canonicalize(facade.join("../../target")).ok()?;
+    let is_built = facade.join("Cargo.toml").is_file() && target.join("release").is_dir();
+    (is_built && chosen.is_none()).then_some(target)
+}
+
+/// Cargo's settings of a new crate that is built in the clone's folder.
+fn cargo_settings(target: &Path) -> String {
+    format!(
+        "# What the clone of salamander has built is not built again. Without this file the crate has a\n\
+         # folder of its own; with it, `cargo clean` empties the one of both.\n\
+         [build]\ntarget-dir = \"{}\"\n",
+        target.display()
+    )
 }
 
 fn write_files(folder: &Path, files: &[(&str, String)]) -> Result<()> {
@@ -89,13 +108,18 @@ fn write_files(folder: &Path, files: &[(&str, String)]) -> Result<()> {
     Ok(())
 }
 
-/// The same versions as this program was built with, where its lock file is at hand.
-fn copy_lock(folder: &Path) -> Result<()> {
-    let lock = Path::new(FACADE).join("../../Cargo.lock");
+/// The same versions as this program was built with, where its lock file is at hand, and what was built of them.
+fn share_build(folder: &Path) -> Result<()> {
+    let facade = Path::new(FACADE);
+    let lock = facade.join("../../Cargo.lock");
     if lock.is_file() {
         fs::copy(&lock, folder.join("Cargo.lock")).context("Cargo.lock")?;
     }
-    Ok(())
+    let chosen = ["CARGO_TARGET_DIR", "CARGO_BUILD_TARGET_DIR"];
+    match built_clone(facade, chosen.into_iter().find_map(std::env::var_os)) {
+        Some(target) => write_files(folder, &[(".cargo/config.toml", cargo_settings(&target))]),
+        None => Ok(()),
+    }
 }
 
 fn ready(name: &str) -> Result<(), out::Error> {
@@ -205,7 +229,27 @@ mod tests {
     fn a_crate_depends_on_the_clone_or_on_the_package() {
         let clone = Path::new(FACADE);
         assert!(dependency(clone).starts_with("{ path = \""), "{}", dependency(clone));
-        assert_eq!(dependency(Path::new("nowhere")), format!("\"{}\"", env!("CARGO_PKG_VERSION")));
+        let version = env!("CARGO_PKG_VERSION");
+        let expected = format!("{{ version = \"{version}\", features = [\"models\"] }}");
+        assert_eq!(dependency(Path::new("nowhere")), expected);
+    }
+
+    #[test]
+    fn a_crate_is_built_beside_a_clone_that_was_built() {
+        let place = tempfile::tempdir().expect("a folder");
+        let facade = place.path().join("crates/salamander");
+        fs::create_dir_all(&facade).expect("made");
+        fs::write(facade.join("Cargo.toml"), "").expect("written");
+        assert_eq!(built_clone(&facade, None), None);
+        let target = place.path().join("target");
+        fs::create_dir_all(target.join("release")).expect("made");
+        let target = fs::canonicalize(target).expect("there");
+        assert_eq!(built_clone(&facade, None).as_ref(), Some(&target));
+        assert_eq!(built_clone(&facade, Some("elsewhere".into())), None);
+        let line = format!("target-dir = \"{}\"", target.display());
+        assert!(cargo_settings(&target).lines().any(|written| written == line));
+        fs::remove_file(facade.join("Cargo.toml")).expect("removed");
+        assert_eq!(built_clone(&facade, None), None);
     }
 
     #[test]

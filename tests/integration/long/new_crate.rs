@@ -13,8 +13,8 @@ fn a_new_crate_builds_and_trains() {
     let source = std::fs::read_to_string(folder.join("src/main.rs")).expect("a program");
     assert!(source.lines().count() <= 60, "one file of at most 60 lines");
 
-    // The same target folder and profile as this test. Burn is built once more all the same: without the features of
-    // the workspace's tests, crates below it have other features, too.
+    // The same target folder and profile as this test, whatever the crate's own settings say. Burn may be built once
+    // more all the same: it is shared with the program of the zoo, and the workspace's tests have more features.
     let program = Path::new(env!("CARGO_BIN_EXE_salamander-under-test"));
     let target = program.ancestors().nth(2).expect("target/debug/program");
     let built = Command::new(env!("CARGO"))

@@ -110,7 +110,7 @@ fn write(name: &str, file: &Path, dataset: &Dataset, label: &str) -> Result<()> 
             (".gitignore", super::GITIGNORE.to_string()),
         ],
     )?;
-    super::copy_lock(pending.path())?;
+    super::share_build(pending.path())?;
     let written = pending.commit(&folder, Durability::Unsynced);
     written.with_context(|| folder.display().to_string())?;
     tell(&target, &found, &parts)?;
