@@ -15,11 +15,21 @@ use crate::session::{ProcessSession, SessionId};
 /// So many ends are told apart from ones that are told again.
 const REMEMBERED: usize = 1_024;
 
+/// Why a process does not take part.
+#[derive(Clone, Debug)]
+pub(crate) struct Refusal {
+    pub(crate) reason: String,
+    /// There are too few others to go on without it.
+    pub(crate) is_needed: bool,
+}
+
 /// What is known of the process in a slot.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct SlotProcess {
     pid: Option<u32>,
     worker: Option<WorkerId>,
+    /// It ends for this, and not by itself.
+    refused: Option<Refusal>,
     /// When an earlier master's process was found; it should be heard of soon.
     found: Option<Millis>,
 }
@@ -100,7 +110,8 @@ impl Processes {
         for process in running {
             let known = self.processes.entry(process.slot).or_default();
             if known.pid != Some(process.pid) {
-                *known = SlotProcess { pid: Some(process.pid), worker: None, found: Some(now) };
+                let (pid, found) = (Some(process.pid), Some(now));
+                *known = SlotProcess { pid, found, ..SlotProcess::default() };
             }
             if self.is_ending(process.slot) {
                 self.tell(FromMaster::Order(Order::End(process.slot)));
@@ -120,11 +131,30 @@ impl Processes {
 
     /// A worker says which process it is.
     pub(crate) fn bind(&mut self, slot: u32, pid: u32, worker: WorkerId) {
-        let is_new = self.ordered.contains(&slot) || !self.ended.contains(&(slot, pid));
-        if self.kind == PlatformKind::Served && is_new {
-            let process = SlotProcess { pid: Some(pid), worker: Some(worker), found: None };
+        if self.lives(slot, pid) {
+            let (pid, worker) = (Some(pid), Some(worker));
+            let process = SlotProcess { pid, worker, ..SlotProcess::default() };
             self.processes.insert(slot, process);
+            self.set(slot).joined(slot);
         }
+    }
+
+    /// A process is sent away, and ends for that.
+    pub(crate) fn refuse(&mut self, slot: u32, pid: u32, refusal: Refusal) {
+        if !self.lives(slot, pid) {
+            return;
+        }
+        let known = self.processes.entry(slot).or_default();
+        // Somebody may have started one by hand, beside that of the slot.
+        if known.pid.is_none_or(|known| known == pid) {
+            (known.pid, known.refused) = (Some(pid), Some(refusal));
+        }
+    }
+
+    /// Whether a process that speaks is one of the platform's, and not one that has ended since.
+    fn lives(&self, slot: u32, pid: u32) -> bool {
+        let is_new = self.ordered.contains(&slot) || !self.ended.contains(&(slot, pid));
+        self.kind == PlatformKind::Served && is_new
     }
 
     /// A process ended: who it was, and the run's end if there were too many crashes.
@@ -146,6 +176,12 @@ impl Processes {
         self.ended.push_back((slot, pid));
         let process = self.processes.remove(&slot).unwrap_or_default();
         let worker = process.worker.filter(|_| process.pid == Some(pid));
+        if let Some(Refusal { reason, is_needed }) =
+            process.refused.filter(|_| process.pid == Some(pid))
+        {
+            let reason = format!("slot {slot}, process {pid}: {reason}");
+            return (worker, self.set(slot).refused(now, slot, &reason, is_needed));
+        }
         let crashed = |why: &str| Ended::Crashed(format!("slot {slot}, process {pid}: {why}"));
         let how = match how {
             // Otherwise a program that does nothing would be started over and over.
@@ -282,5 +318,29 @@ mod tests {
         assert_eq!(processes.restarts().workers, 1);
         processes.work(120_000);
         assert_eq!(processes.restarts().workers, 2, "its slot is free again");
+    }
+
+    #[test]
+    fn a_process_that_ends_since_it_was_refused_has_not_crashed() {
+        let (workers, servers) = (ProcessSet::new(1, 0), ProcessSet::new(0, 0).of_servers());
+        let mut processes =
+            Processes::new(PlatformKind::Served, workers, servers, Restarts::default());
+        let (out, _orders) = tokio::sync::mpsc::channel(64);
+        processes.attach(0, ProcessSession::new(SessionId(1), out), &[], Term(1));
+        let crash = |pid| ProcessEnd { slot: 0, pid, how: Ended::Crashed("exit code 1".into()) };
+        let refusal = |is_needed| Refusal { reason: "its program is another".into(), is_needed };
+        for pid in 1..=10 {
+            let now = u64::from(pid) * 60_000;
+            processes.work(now);
+            processes.refuse(0, pid, refusal(false));
+            assert_eq!(processes.ended(now, crash(pid)), (None, Ok(())));
+        }
+        processes.work(660_000);
+        // Of a process that somebody has started by hand with the same slot.
+        processes.bind(0, 11, WorkerId(11));
+        processes.refuse(0, 99, refusal(true));
+        let (worker, verdict) = processes.ended(660_000, crash(11));
+        assert_eq!(worker, Some(WorkerId(11)));
+        assert!(verdict.expect_err("a crash").starts_with("workers crashed 1 time"));
     }
 }
