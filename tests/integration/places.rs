@@ -4,6 +4,7 @@ use std::io::{BufRead, BufReader};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::support::{Workplace, digits, python, skip};
@@ -16,16 +17,24 @@ pub(crate) struct Server {
 
 impl Server {
     /// Starts a server on a free port and waits until it accepts connections.
-    fn start(mut command: Command, port: u16) -> Self {
+    fn start(command: impl Fn(u16) -> Command) -> Self {
+        let mut tries = (0..3).map(|_| free_port());
+        tries.find_map(|port| Self::at(port, command(port))).expect("it does not end at once")
+    }
+
+    /// None if it ended before that, as when somebody else has taken the port.
+    fn at(port: u16, mut command: Command) -> Option<Self> {
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         let mut child = command.spawn().expect("the server starts");
         let deadline = Instant::now() + Duration::from_secs(60);
         while TcpStream::connect(("127.0.0.1", port)).is_err() {
-            assert!(child.try_wait().expect("a child").is_none(), "the server ended at once");
+            if child.try_wait().expect("a child").is_some() {
+                return None;
+            }
             assert!(Instant::now() < deadline, "the server does not listen");
             std::thread::sleep(Duration::from_millis(50));
         }
-        Server { child, port }
+        Some(Server { child, port })
     }
 
     pub(crate) fn url(&self) -> String {
@@ -40,18 +49,24 @@ impl Drop for Server {
     }
 }
 
+/// A port that is free and given once. The system gives greater ones to whoever asks for any, so that this one is
+/// still free when its server has begun.
 fn free_port() -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-    listener.local_addr().expect("an address").port()
+    static GIVEN: AtomicU16 = AtomicU16::new(0);
+    let first = (std::process::id() % 10_000) as u16;
+    let next = || 20_000 + (first + GIVEN.fetch_add(1, Ordering::Relaxed)) % 10_000;
+    let mut ports = std::iter::repeat_with(next);
+    ports.find(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok()).expect("one is free")
 }
 
 /// A server that speaks S3, and the Python that it runs on.
 pub(crate) fn moto(test: &str) -> Option<(PathBuf, Server)> {
     let python = python(test, "boto3, moto.server")?;
-    let port = free_port();
-    let mut command = Command::new(&python);
-    command.args(["-m", "moto.server", "-H", "127.0.0.1", "-p", &port.to_string()]);
-    let server = Server::start(command, port);
+    let server = Server::start(|port| {
+        let mut command = Command::new(&python);
+        command.args(["-m", "moto.server", "-H", "127.0.0.1", "-p", &port.to_string()]);
+        command
+    });
     Some((python, server))
 }
 
@@ -153,26 +168,34 @@ with open(sys.argv[2], "rb") as file:
     put("digits/folder/mnist-valid.recordio", {}, file.read(), {"x-ms-blob-type": "BlockBlob"})
 "#;
 
-#[test]
-fn digits_are_read_from_azure() {
-    let test = "digits_are_read_from_azure";
-    let Some(python) = python(test, "hmac") else { return };
+/// A server that speaks Azure's protocol, with a container that has a folder of digits. Its files are in a workplace.
+fn azurite(test: &str, place: &Workplace) -> Option<Server> {
+    let python = python(test, "hmac")?;
     let Some(azurite) = std::env::var_os("SALAMANDER_AZURITE").map(PathBuf::from) else {
         skip(test, "SALAMANDER_AZURITE names no azurite-blob (npm install azurite)");
-        return;
+        return None;
     };
-    let place = Workplace::new();
-    let port = free_port();
-    let mut command = Command::new(azurite);
-    command.args(["--silent", "--skipApiVersionCheck", "--blobHost", "127.0.0.1"]);
-    command.args(["--blobPort", &port.to_string()]).arg("--location").arg(place.path().join("az"));
-    let server = Server::start(command, port);
+    let server = Server::start(|port| {
+        let mut command = Command::new(&azurite);
+        command.args(["--silent", "--skipApiVersionCheck", "--blobHost", "127.0.0.1"]);
+        command.args(["--blobPort", &port.to_string()]);
+        command.arg("--location").arg(place.path().join("az"));
+        command
+    });
     script(&python, CREATE_CONTAINER, &[&server.url(), &digits("mnist-valid.recordio")]);
-    let url = server.url();
-    // The emulator's own address is port 10000; another one is told by this variable.
-    let settings =
-        [("AZURE_STORAGE_USE_EMULATOR", "true"), ("AZURITE_BLOB_STORAGE_URL", url.as_str())];
-    digits_are_read(&place, &settings, "az://digits/folder/");
+    Some(server)
+}
+
+/// How the program finds it: the emulator's own address is port 10000; another one is told by a variable.
+fn azure_settings(url: &str) -> [(&str, &str); 2] {
+    [("AZURE_STORAGE_USE_EMULATOR", "true"), ("AZURITE_BLOB_STORAGE_URL", url)]
+}
+
+#[test]
+fn digits_are_read_from_azure() {
+    let place = Workplace::new();
+    let Some(server) = azurite("digits_are_read_from_azure", &place) else { return };
+    digits_are_read(&place, &azure_settings(&server.url()), "az://digits/folder/");
 }
 
 #[test]
@@ -181,11 +204,12 @@ fn digits_are_read_from_a_server_without_ranges() {
     let Some(python) = python(test, "http.server") else { return };
     let file = digits("mnist-valid.recordio");
     let folder = Path::new(&file).parent().expect("a folder");
-    let port = free_port();
-    let mut command = Command::new(&python);
-    command.args(["-m", "http.server", "--bind", "127.0.0.1", &port.to_string()]);
-    command.current_dir(folder);
-    let server = Server::start(command, port);
+    let server = Server::start(|port| {
+        let mut command = Command::new(&python);
+        command.args(["-m", "http.server", "--bind", "127.0.0.1", &port.to_string()]);
+        command.current_dir(folder);
+        command
+    });
     let place = Workplace::new();
     let url = format!("{}/mnist-valid.recordio", server.url());
     let found = json(&place, &[], &["data", "inspect", &url, "--json"]);

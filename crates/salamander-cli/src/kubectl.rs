@@ -105,18 +105,23 @@ fn list(jobs: &[TrainingJob], as_json: bool) -> Result<()> {
         outln!("{}", json!(jobs))?;
         return Ok(());
     }
-    outln!("{:<41}{:<12}{:>8} {:>9} {:>10}  metric", "job", "phase", "workers", "step", "loss")?;
-    for job in jobs {
-        let status = job.status.clone().unwrap_or_default();
-        let name = job.metadata.name.clone().unwrap_or_default();
-        let phase = status.phase.map(|phase| phase.to_string()).unwrap_or_default();
-        let workers = status.workers.map(|workers| format!("{}/{}", workers.ready, workers.wanted));
-        let step = status.step.map(|step| step.to_string());
-        let [workers, step, loss, metric] =
-            [workers, step, status.loss, status.metric].map(Option::unwrap_or_default);
-        outln!("{name:<41}{phase:<12}{workers:>8} {step:>9} {loss:>10}  {metric}")?;
-    }
+    let headings = ["job", "phase", "workers", "step", "loss", "goodput", "metric"];
+    outln!("{}", row(headings.map(str::to_string)))?;
+    jobs.iter().try_for_each(|job| outln!("{}", row(cells(job))))?;
     Ok(())
+}
+
+fn cells(job: &TrainingJob) -> [String; 7] {
+    let status = job.status.clone().unwrap_or_default();
+    let phase = status.phase.map(|phase| phase.to_string());
+    let workers = status.workers.map(|workers| format!("{}/{}", workers.ready, workers.wanted));
+    let step = status.step.map(|step| step.to_string());
+    let (name, metric) = (job.metadata.name.clone(), status.metric);
+    [name, phase, workers, step, status.loss, status.goodput, metric].map(Option::unwrap_or_default)
+}
+
+fn row([job, phase, workers, step, loss, goodput, metric]: [String; 7]) -> String {
+    format!("{job:<41}{phase:<12}{workers:>8} {step:>9} {loss:>10} {goodput:>8}  {metric}")
 }
 
 fn top(cluster: &Cluster, job: &str) -> Result<()> {
@@ -137,6 +142,25 @@ fn top(cluster: &Cluster, job: &str) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_job_is_shown_with_its_goodput() {
+        let job = json!({
+            "apiVersion": "salamander.dev/v1alpha1",
+            "kind": "TrainingJob",
+            "metadata": {"name": "mnist"},
+            "spec": {
+                "image": "i",
+                "experiment": {"inline": {"entrypoint": "mnist_mlp"}},
+                "workers": {"max": 4},
+            },
+            "status": {"phase": "Running", "step": 12, "loss": "0.5", "goodput": "0.973"},
+        });
+        let job: TrainingJob = serde_json::from_value(job).expect("a job");
+        let shown = row(cells(&job));
+        let shown: Vec<&str> = shown.split_whitespace().collect();
+        assert_eq!(shown, ["mnist", "Running", "12", "0.5", "0.973"]);
+    }
 
     #[test]
     fn a_plugin_is_known_by_its_name() {

@@ -126,6 +126,14 @@ impl Mode {
         }
     }
 
+    /// How many workers are enough to go on.
+    pub(crate) fn least_workers(&self) -> usize {
+        match self {
+            Mode::Members(members) => members.coordinator.least(),
+            Mode::Leases(_) | Mode::Tasks(_) => 1,
+        }
+    }
+
     /// Parameter servers that are not needed are told to end now.
     pub(crate) fn forget_superfluous_servers(&mut self) {
         if let Mode::Members(members) = self {

@@ -15,11 +15,21 @@ use crate::session::{ProcessSession, SessionId};
 /// So many ends are told apart from ones that are told again.
 const REMEMBERED: usize = 1_024;
 
+/// Why a process does not take part.
+#[derive(Clone, Debug)]
+pub(crate) struct Refusal {
+    pub(crate) reason: String,
+    /// There are too few others to go on without it.
+    pub(crate) is_needed: bool,
+}
+
 /// What is known of the process in a slot.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct SlotProcess {
     pid: Option<u32>,
     worker: Option<WorkerId>,
+    /// It ends for this, and not by itself.
+    refused: Option<Refusal>,
     /// When an earlier master's process was found; it should be heard of soon.
     found: Option<Millis>,
 }
@@ -108,7 +118,8 @@ impl Processes {
         for process in running {
             let known = self.processes.entry(process.slot).or_default();
             if known.pid != Some(process.pid) {
-                *known = SlotProcess { pid: Some(process.pid), worker: None, found: Some(now) };
+                let (pid, found) = (Some(process.pid), Some(now));
+                *known = SlotProcess { pid, found, ..SlotProcess::default() };
             }
             if self.is_ending(process.slot) {
                 self.tell(FromMaster::Order(Order::End(process.slot)));
@@ -128,13 +139,32 @@ impl Processes {
 
     /// A worker says which process it is.
     pub(crate) fn bind(&mut self, slot: u32, pid: u32, worker: WorkerId) {
+        if self.lives(slot, pid) {
+            let (pid, worker) = (Some(pid), Some(worker));
+            let process = SlotProcess { pid, worker, ..SlotProcess::default() };
+            self.processes.insert(slot, process);
+            self.set(slot).joined(slot);
+        }
+    }
+
+    /// A process is sent away, and ends for that.
+    pub(crate) fn refuse(&mut self, slot: u32, pid: u32, refusal: Refusal) {
+        if !self.lives(slot, pid) {
+            return;
+        }
+        let known = self.processes.entry(slot).or_default();
+        // Somebody may have started one by hand, beside that of the slot.
+        if known.pid.is_none_or(|known| known == pid) {
+            (known.pid, known.refused) = (Some(pid), Some(refusal));
+        }
+    }
+
+    /// Whether a process that speaks is one of the platform's, and not one that has ended since.
+    fn lives(&self, slot: u32, pid: u32) -> bool {
         let mut ended = self.ended.iter();
         let is_gone = ended.any(|end| (end.slot, end.pid) == (slot, pid));
         let is_new = self.ordered.contains(&slot) || !is_gone;
-        if self.kind == PlatformKind::Served && is_new {
-            let process = SlotProcess { pid: Some(pid), worker: Some(worker), found: None };
-            self.processes.insert(slot, process);
-        }
+        self.kind == PlatformKind::Served && is_new
     }
 
     /// A process ended: who it was, and the run's end if there were too many crashes.
@@ -154,6 +184,12 @@ impl Processes {
         self.ended.push_back(TakenEnd { id, slot, pid });
         let process = self.processes.remove(&slot).unwrap_or_default();
         let worker = process.worker.filter(|_| process.pid == Some(pid));
+        if let Some(Refusal { reason, is_needed }) =
+            process.refused.filter(|_| process.pid == Some(pid))
+        {
+            let reason = format!("slot {slot}, process {pid}: {reason}");
+            return (worker, self.set(slot).refused(now, slot, &reason, is_needed));
+        }
         let crashed = |why: &str| Ended::Crashed(format!("slot {slot}, process {pid}: {why}"));
         let how = match how {
             // Otherwise a program that does nothing would be started over and over.
@@ -271,14 +307,15 @@ mod tests {
         ProcessEnd { id, slot: 0, pid, how: Ended::Killed("SIGKILL".into()) }
     }
 
-    fn one_worker() -> Processes {
-        let (workers, servers) = (ProcessSet::new(1, 5), ProcessSet::new(0, 5).of_servers());
+    fn one_worker(max_crashes: u64) -> Processes {
+        let workers = ProcessSet::new(1, max_crashes);
+        let servers = ProcessSet::new(0, max_crashes).of_servers();
         Processes::new(PlatformKind::Served, workers, servers, Restarts::default())
     }
 
     #[test]
     fn a_process_that_has_the_number_of_one_before_is_another() {
-        let mut processes = one_worker();
+        let mut processes = one_worker(5);
         let (out, _orders) = tokio::sync::mpsc::channel(16);
         processes.attach(0, ProcessSession::new(SessionId(1), out), &[], Term(1));
         processes.work(0);
@@ -298,7 +335,7 @@ mod tests {
     /// What no master has acknowledged is told as a platform attaches, and once more behind that.
     #[test]
     fn an_end_that_is_told_again_after_its_slot_was_filled_fills_it_once() {
-        let mut processes = one_worker();
+        let mut processes = one_worker(5);
         assert_eq!(processes.ended(0, end(1, 7)), (None, Ok(())));
         let (out, _orders) = tokio::sync::mpsc::channel(16);
         processes.attach(0, ProcessSession::new(SessionId(1), out), &[], Term(2));
@@ -307,5 +344,30 @@ mod tests {
         assert_eq!(processes.ended(1, end(1, 7)), (None, Ok(())));
         processes.work(60_000);
         assert_eq!(processes.restarts().workers, 1, "it was started again already");
+    }
+
+    #[test]
+    fn a_process_that_ends_since_it_was_refused_has_not_crashed() {
+        let mut processes = one_worker(0);
+        let (out, _orders) = tokio::sync::mpsc::channel(64);
+        processes.attach(0, ProcessSession::new(SessionId(1), out), &[], Term(1));
+        let crash = |pid| {
+            let how = Ended::Crashed("exit code 1".into());
+            ProcessEnd { id: u64::from(pid), slot: 0, pid, how }
+        };
+        let refusal = |is_needed| Refusal { reason: "its program is another".into(), is_needed };
+        for pid in 1..=10 {
+            let now = u64::from(pid) * 60_000;
+            processes.work(now);
+            processes.refuse(0, pid, refusal(false));
+            assert_eq!(processes.ended(now, crash(pid)), (None, Ok(())));
+        }
+        processes.work(660_000);
+        // Of a process that somebody has started by hand with the same slot.
+        processes.bind(0, 11, WorkerId(11));
+        processes.refuse(0, 99, refusal(true));
+        let (worker, verdict) = processes.ended(660_000, crash(11));
+        assert_eq!(worker, Some(WorkerId(11)));
+        assert!(verdict.expect_err("a crash").starts_with("workers crashed 1 time"));
     }
 }

@@ -96,6 +96,12 @@ impl ConnectedWorkers {
         self.workers.iter().map(|(id, worker)| (*id, worker))
     }
 
+    /// How many workers are connected, parameter servers left out.
+    pub(crate) fn present(&self) -> usize {
+        let is_worker = |worker: &&Worker| worker.registration.role != Role::Server;
+        self.workers.values().filter(is_worker).filter(|worker| worker.is_connected()).count()
+    }
+
     /// A worker will not be back.
     pub(crate) fn forget(&mut self, id: WorkerId) {
         self.workers.remove(&id);

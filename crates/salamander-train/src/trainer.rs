@@ -41,6 +41,8 @@ mod histograms;
 mod model_state;
 #[cfg(test)]
 mod not_finite_tests;
+#[cfg(test)]
+mod pace_tests;
 mod prepared;
 mod setup;
 mod together;

@@ -165,7 +165,7 @@ impl Dialer {
             Err(end) => return self.address.refusal().map_or(end, Disconnect::Stranger),
         };
         if self.newest.replace(term).is_some_and(|before| before != term) {
-            self.outbox.repeat_reports();
+            self.outbox.repeat();
         }
         *was_up = true;
         side.connection(true);

@@ -11,7 +11,7 @@ use tracing::warn;
 
 use crate::{limits, v1};
 
-/// Reports that are told again to another master.
+/// Messages that are told again to another master.
 const REPEATED: usize = 256;
 
 /// How much a message matters.
@@ -23,6 +23,8 @@ pub(super) enum Matters {
     Long,
     /// Until it was received.
     Always,
+    /// Until it was received, and to each other master again: it is in no journal.
+    ToEach,
 }
 
 #[derive(Debug)]
@@ -35,7 +37,7 @@ struct Unacknowledged {
 #[derive(Debug, Default)]
 struct Unsent {
     messages: VecDeque<Unacknowledged>,
-    /// The last reports that a master has acted on.
+    /// The last messages for another master too that one has acted on.
     acted_on: VecDeque<Unacknowledged>,
     /// The order of the newest message.
     last: u64,
@@ -101,7 +103,7 @@ impl Outbox {
         // A number that was never sent cannot have been received.
         let number = number.min(state.sent);
         while let Some(message) = state.messages.pop_front_if(|message| message.order <= number) {
-            if message.matters == Matters::Long {
+            if matches!(message.matters, Matters::Long | Matters::ToEach) {
                 state.acted_on.push_back(message);
             }
         }
@@ -110,8 +112,8 @@ impl Outbox {
         self.tell_if_empty(&state);
     }
 
-    /// Another master: it hears the last reports again, before what no master has received.
-    pub(super) fn repeat_reports(&self) {
+    /// Another master: it hears the last reports again and what each is to hear, before what no master has received.
+    pub(super) fn repeat(&self) {
         let state = &mut *self.lock();
         let waiting = std::mem::replace(&mut state.messages, std::mem::take(&mut state.acted_on));
         state.messages.extend(waiting);
@@ -159,7 +161,9 @@ impl Outbox {
 
 /// Gives up the oldest message that may be given up.
 fn make_room(state: &mut Unsent) {
-    let oldest = state.messages.iter().position(|message| message.matters != Matters::Always);
+    let may_go =
+        |message: &Unacknowledged| !matches!(message.matters, Matters::Always | Matters::ToEach);
+    let oldest = state.messages.iter().position(may_go);
     if let Some(oldest) = oldest {
         state.messages.remove(oldest);
         state.lost += 1;
@@ -208,7 +212,7 @@ mod tests {
         assert_eq!(sent(&outbox), [1, 2, 3, 4]);
         outbox.received(3);
         outbox.rewind();
-        outbox.repeat_reports();
+        outbox.repeat();
         assert_eq!(sent(&outbox), [2, 3, 4]);
         outbox.received(4);
         assert!(outbox.wait_until_empty(Duration::ZERO));
@@ -216,8 +220,22 @@ mod tests {
         sent(&outbox);
         outbox.received(u64::MAX);
         outbox.rewind();
-        outbox.repeat_reports();
+        outbox.repeat();
         assert_eq!(sent(&outbox).len(), REPEATED);
+    }
+
+    #[test]
+    fn what_is_in_no_journal_is_told_to_each_master() {
+        let outbox = filled(&[Matters::Always, Matters::ToEach]);
+        for heard in [[1u64, 2].as_slice(), &[2], &[2]] {
+            assert_eq!(sent(&outbox), heard);
+            outbox.received(2);
+            assert!(outbox.wait_until_empty(Duration::ZERO));
+            // The same master, and then another.
+            outbox.rewind();
+            assert!(sent(&outbox).is_empty());
+            outbox.repeat();
+        }
     }
 
     #[test]

@@ -4,9 +4,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::fs;
+use std::net::TcpListener;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use rustix::process::{Pid, Signal, kill_process_group};
@@ -370,9 +372,14 @@ fn signal(pid: u32, signal: Signal) -> bool {
     Pid::from_raw(pid as i32).is_some_and(|pid| kill_process_group(pid, signal).is_ok())
 }
 
+/// A port that is free and given once. The system gives greater ones to whoever asks for any, so that this one is
+/// still free when a master comes to it, and when the next one does.
 fn free_port() -> u16 {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
-    listener.local_addr().expect("bound").port()
+    static GIVEN: AtomicU16 = AtomicU16::new(0);
+    let first = (std::process::id() % 10_000) as u16;
+    let next = || 20_000 + (first + GIVEN.fetch_add(1, Ordering::Relaxed)) % 10_000;
+    let mut ports = std::iter::repeat_with(next);
+    ports.find(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok()).expect("one is free")
 }
 
 pub(crate) fn uid_number(pod: &Value) -> u64 {

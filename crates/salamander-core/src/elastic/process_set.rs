@@ -8,6 +8,9 @@ use crate::words::count;
 /// How long a slot waits after a crash of its own making, doubled for each in a row.
 const BACKOFF: Millis = 500;
 const LONGEST_BACKOFF: Millis = 30_000;
+/// So many processes of a slot may be killed in a row before they were of any use, and the next one is started at once.
+/// With more of them it is no chance: the place may lack memory.
+const CHANCE: u32 = 5;
 
 /// Slots from this number on are for parameter servers.
 pub const SERVER_SLOTS: u32 = 1 << 20;
@@ -70,6 +73,17 @@ impl Slot {
     }
 }
 
+/// The newest processes of a slot, as far as none of them was of any use.
+#[derive(Clone, Copy, Debug, Default)]
+struct InVain {
+    /// So many were killed,
+    killed: u32,
+    /// so many were refused,
+    refused: u32,
+    /// and so many of these were needed.
+    needed: u64,
+}
+
 /// The processes of a role.
 #[derive(Clone, Debug)]
 pub struct ProcessSet {
@@ -84,6 +98,9 @@ pub struct ProcessSet {
     max_crashes: u64,
     restarts: u64,
     last_crash: Option<String>,
+    /// Slots whose process takes part.
+    joined: BTreeSet<u32>,
+    in_vain: BTreeMap<u32, InVain>,
     /// Whether training has gone on at some time: then what processes are given was right.
     worked: bool,
 }
@@ -101,6 +118,8 @@ impl ProcessSet {
             max_crashes,
             restarts: 0,
             last_crash: None,
+            joined: BTreeSet::new(),
+            in_vain: BTreeMap::new(),
             worked: false,
         }
     }
@@ -141,6 +160,40 @@ impl ProcessSet {
     pub fn progressed(&mut self) {
         self.in_a_row = 0;
         self.worked = true;
+        self.in_vain.values_mut().for_each(|ends| ends.needed = 0);
+    }
+
+    /// The process of a slot takes part in the run.
+    pub fn joined(&mut self, slot: u32) {
+        self.joined.insert(slot);
+        self.in_vain.remove(&slot);
+    }
+
+    /// A process ended because the master had refused it, for this reason. That is no crash: whoever trains goes on
+    /// without it, and another place may have what fits. Its slot waits longer each time, whatever the others do. The
+    /// error, if it was needed and so were too many before it, is the run's end.
+    pub fn refused(
+        &mut self,
+        now: Millis,
+        slot: u32,
+        reason: &str,
+        is_needed: bool,
+    ) -> Result<(), String> {
+        // It counts here, and not among those that are killed.
+        self.joined.insert(slot);
+        self.ended(now, slot, Ended::Killed(reason.to_string()))?;
+        let Some(Slot::Free(at)) = self.slots.get_mut(&slot) else { return Ok(()) };
+        let ends = self.in_vain.entry(slot).or_default();
+        *at = now + backoff(ends.refused);
+        ends.refused += 1;
+        ends.needed = if is_needed { ends.needed + 1 } else { 0 };
+        if ends.needed <= self.max_crashes {
+            return Ok(());
+        }
+        let times = count(ends.needed, "time");
+        Err(format!(
+            "workers were refused {times} in a row, and the run cannot go on without them; last: {reason}"
+        ))
     }
 
     /// A process ended. The error, if too many ended by themselves, is the run's end.
@@ -157,9 +210,15 @@ impl ProcessSet {
             return Err(reason.clone());
         }
         let mut at = now;
+        let has_joined = self.joined.remove(&slot);
+        if matches!(how, Ended::Killed(_)) && !has_joined && !replaced {
+            let ends = self.in_vain.entry(slot).or_default();
+            at += ends.killed.checked_sub(CHANCE).map_or(0, backoff);
+            ends.killed += 1;
+        }
         if let (Ended::Crashed(reason) | Ended::Mistaken(reason), false) = (how, replaced) {
             self.crashes += 1;
-            at += (BACKOFF << self.in_a_row.min(6)).min(LONGEST_BACKOFF);
+            at += backoff(self.in_a_row);
             self.in_a_row += 1;
             self.last_crash = Some(reason);
         }
@@ -211,6 +270,11 @@ impl ProcessSet {
     }
 }
 
+/// The wait after so many in a row before this one.
+fn backoff(before: u32) -> Millis {
+    (BACKOFF << before.min(6)).min(LONGEST_BACKOFF)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -233,10 +297,69 @@ mod tests {
         let mut processes = ProcessSet::new(2, 0);
         assert_eq!(processes.orders(0), [Order::Start(0), Order::Start(1)]);
         for now in 1..50 {
+            processes.joined(1);
             processes.ended(now, 1, Ended::Killed("SIGKILL".into())).expect("no retry is burnt");
             assert_eq!(processes.orders(now), [Order::Start(1)]);
         }
         assert_eq!(processes.restarts(), 49);
+    }
+
+    /// How long it takes until a slot is filled again.
+    fn wait(processes: &mut ProcessSet, now: Millis, slot: u32) -> Millis {
+        let starts = |wait: &Millis| processes.orders(now + wait) == [Order::Start(slot)];
+        (0..=LONGEST_BACKOFF).step_by(500).find(starts).expect("it is filled again")
+    }
+
+    #[test]
+    fn processes_that_are_killed_before_they_join_wait_when_it_is_no_chance() {
+        let mut processes = ProcessSet::new(1, 0);
+        processes.orders(0);
+        let mut waits = Vec::new();
+        for _ in 0..8 {
+            processes.ended(0, 0, Ended::Killed("exit code 137".into())).expect("no crash");
+            waits.push(wait(&mut processes, 0, 0));
+        }
+        assert_eq!(waits, [0, 0, 0, 0, 0, 500, 1_000, 2_000]);
+        processes.joined(0);
+        processes.ended(0, 0, Ended::Killed("SIGKILL".into())).expect("no crash");
+        assert_eq!(wait(&mut processes, 0, 0), 0, "there is enough by now");
+    }
+
+    #[test]
+    fn a_slot_that_is_refused_waits_longer_each_time_and_ends_nothing_while_others_train() {
+        let mut processes = ProcessSet::new(2, 5);
+        processes.orders(0);
+        processes.joined(0);
+        let (mut now, mut waits) = (0, Vec::new());
+        for _ in 0..10 {
+            processes.refused(now, 1, "another processor", false).expect("the other one trains");
+            processes.progressed();
+            waits.push(wait(&mut processes, now, 1));
+            now += 60_000;
+        }
+        assert_eq!(waits[..7], [500, 1_000, 2_000, 4_000, 8_000, 16_000, 30_000]);
+        assert_eq!(waits[7..], [30_000; 3]);
+        let crash = || Ended::Crashed("exit code 101".into());
+        processes.ended(now, 0, crash()).expect("the first crash");
+        assert_eq!(wait(&mut processes, now, 0), 500, "none was in a row with it");
+        processes.joined(1);
+        processes.refused(now, 1, "another processor", false).expect("the other one trains");
+        assert_eq!(wait(&mut processes, now, 1), 500, "one that fitted was between them");
+    }
+
+    #[test]
+    fn a_run_that_has_nobody_but_refused_processes_ends_and_says_so() {
+        let refuse = |processes: &mut ProcessSet| processes.refused(0, 0, "it is another", true);
+        let mut processes = ProcessSet::new(1, 1);
+        processes.orders(0);
+        refuse(&mut processes).expect("another place may have what fits");
+        wait(&mut processes, 0, 0);
+        processes.progressed();
+        refuse(&mut processes).expect("it has trained between them");
+        wait(&mut processes, 0, 0);
+        let told = "workers were refused 2 times in a row, and the run cannot go on without them; \
+                    last: it is another";
+        assert_eq!(refuse(&mut processes), Err(told.to_string()));
     }
 
     #[test]

@@ -104,7 +104,7 @@ fn a_server_that_never_recovers_is_an_error_in_time() {
             message.starts_with("http://127.0.0.1:") && message.contains(expected),
             "{message}"
         );
-        assert!(started.elapsed() < Duration::from_secs(10));
+        assert!(started.elapsed() < Duration::from_secs(60));
     };
     check(|server| server.state().refuse = usize::MAX, "503");
     check(|server| server.state().stall = usize::MAX, "the store cannot be read");

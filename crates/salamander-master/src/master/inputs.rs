@@ -14,6 +14,7 @@ use super::Master;
 use crate::inbox::MasterInput;
 use crate::journal;
 use crate::mode::{Effect, ModeEvent};
+use crate::processes::Refusal;
 use crate::session::{ProcessSession, SessionId};
 
 /// How often the master looks whether it still leads, besides before it writes.
@@ -75,13 +76,16 @@ impl Master {
     }
 
     fn hello(&mut self, now: Millis, connection: ProcessSession, hello: Hello) {
-        let Registration { id, ref endpoint, slot, role, .. } = hello.registration;
+        let Registration { id, ref endpoint, slot, process, role } = hello.registration;
         let (peer, active) = (Peer { id, endpoint: endpoint.clone() }, hello.active);
         match self.cluster.same_data(role) {
             Ok(record) => self.effects.extend(record.map(Effect::Journal)),
             Err(reason) => {
                 let text = format!("worker {id} refused: {reason}");
                 self.cluster.events.note(Note::about(NoteTopic::WorkerRefused(id), text));
+                let is_needed = self.cluster.workers.present() < self.mode.least_workers();
+                let refusal = Refusal { reason: reason.clone(), is_needed };
+                self.cluster.processes.refuse(slot, process, refusal);
                 return connection.dismiss(self.cluster.term, reason);
             }
         }

@@ -48,7 +48,13 @@ impl Members {
                     }
                 }
             }
-            ModeEvent::Joined(hello) => coordinator.hello(now, hello),
+            ModeEvent::Joined(hello) => {
+                // It, or this master, was away when its generation was asked.
+                let is_member = hello.active.is_some_and(|active| coordinator.is_current(active));
+                let asks = is_member && self.leaving.waits();
+                effects.extend(asks.then_some(Effect::Send(hello.peer.id, ToMember::Save)));
+                coordinator.hello(now, hello);
+            }
             ModeEvent::Beat(id, beat) => {
                 coordinator.heard(now, id);
                 if coordinator.members().iter().any(|(member, _)| *member == id) {
@@ -185,4 +191,51 @@ fn begun(activation: &Activation, took: Millis) -> Effect {
     };
     let text = format!("generation {generation} began: {members}, from {source}, after {took} ms");
     Effect::Note(Note { text, topic })
+}
+
+#[cfg(test)]
+mod tests {
+    use salamander_core::elastic::{
+        Hello, History, Peer, RunState, Term, Timeouts, WantedProcesses, WorkerId,
+    };
+
+    use super::*;
+
+    fn peer(id: u64) -> Peer {
+        Peer { id: WorkerId(id), endpoint: String::new() }
+    }
+
+    /// A master that takes over a generation of one member and one parameter server.
+    fn taken_over(generation: Generation) -> Members {
+        let mut history = History::default();
+        let begun = MembershipEntry::Activated {
+            generation,
+            members: vec![(WorkerId(1), None)],
+            servers: vec![WorkerId(70)],
+            rows: generation,
+            destination: Vec::new(),
+        };
+        history.apply(generation.term, &MembershipEntry::Prepared(generation));
+        history.apply(generation.term, &begun);
+        let run = RunState::open(history, WantedProcesses { workers: 1, servers: 1 });
+        Members::new(Coordinator::open(run, 1, Timeouts::default(), 0), Pace::new(60_000))
+    }
+
+    #[test]
+    fn a_member_that_was_away_when_a_server_wanted_to_leave_is_asked_for_a_checkpoint_too() {
+        let generation = Generation { term: Term(1), number: 1 };
+        let mut members = taken_over(generation);
+        let mut asks = |event| {
+            let effects = members.step(1, event);
+            let ask = |effect: &Effect| matches!(effect, Effect::Send(_, ToMember::Save));
+            effects.iter().filter(|effect| ask(effect)).count()
+        };
+        let joined = |active| ModeEvent::Joined(Hello { peer: peer(1), active, slot: None });
+        assert_eq!(asks(ModeEvent::ServerUp(0, peer(70))), 0);
+        assert_eq!(asks(joined(Some(generation))), 0, "nobody wants to leave");
+        assert_eq!(asks(ModeEvent::ServerLeaves(WorkerId(70))), 1);
+        assert_eq!(asks(joined(Some(generation))), 1, "it may not have heard of it");
+        assert_eq!(asks(ModeEvent::Said(WorkerId(1), FromMember::Holds(generation))), 0);
+        assert_eq!(asks(joined(Some(generation))), 0, "the server may leave");
+    }
 }

@@ -1,7 +1,7 @@
 //! Real processes: killed ones come back, and nothing is left behind.
 
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use salamander_core::elastic::Ending;
@@ -55,13 +55,11 @@ fn a_killed_worker_is_started_again_and_none_is_left() {
     let platform = LocalPlatform::start(LocalOptions::new(session, sleeper)).expect("started");
     wait_until("both run", || workers(&platform).len() == 2);
     let (_, victim) = workers(&platform)[1];
-    let began = Instant::now();
     kill(victim, Signal::KILL);
     wait_until("another runs", || {
         let workers = workers(&platform);
         workers.len() == 2 && workers.iter().all(|(_, pid)| *pid != victim)
     });
-    assert!(began.elapsed() < Duration::from_secs(10), "at once, not after {:?}", began.elapsed());
     // A stopped one ends as well.
     let left: Vec<u32> = workers(&platform).iter().map(|(_, pid)| *pid).collect();
     wait_until("they sleep", || left.iter().all(|pid| !children_of(*pid).is_empty()));

@@ -54,6 +54,10 @@ impl Fake {
         self.0.lock().expect("not poisoned").running.len()
     }
 
+    fn is_running(&self, slot: u32) -> bool {
+        self.0.lock().expect("not poisoned").running.contains_key(&slot)
+    }
+
     fn pid(&self, slot: u32) -> u32 {
         self.0.lock().expect("not poisoned").running[&slot]
     }
@@ -122,6 +126,49 @@ fn too_many_crashes_end_the_run_with_the_reason() {
     let Ok(Ending::Failed(reason)) = run.finish() else { panic!("it fails") };
     assert!(reason.contains("workers crashed 2 times"), "{reason}");
     assert!(reason.contains("it ended though the run goes on"), "{reason}");
+}
+
+/// The process of a slot is one that the master refuses, and ends for that.
+fn refuse(fake: &Fake, run: &Run, client: &PlatformClient, id: u64, slot: u32) {
+    wait_until("one is started", || fake.is_running(slot));
+    let pid = fake.pid(slot);
+    let other = Worker::born(run, Birth { slot, pid, arithmetic: (9, 6), ..Birth::new(id) });
+    wait_until("it is refused", || other.seen().ended.is_some());
+    drop(other);
+    fake.lose(client, slot, Ended::Crashed("exit code 1: it is refused".into()));
+}
+
+#[test]
+fn a_slot_whose_processes_are_refused_does_not_end_a_run_that_others_train() {
+    let run = Run::with(2, served);
+    let fake = Fake::default();
+    let client = fake.open(&run);
+    wait_until("both are started", || fake.running() == 2);
+    let first = fake.worker(&run, 1, 0);
+    wait_until("it says what it computes with", || first.seen().connected);
+    // More than may crash.
+    (2..5).for_each(|id| refuse(&fake, &run, &client, id, 1));
+    wait_until("another is tried", || fake.is_running(1));
+    let fitting = fake.worker(&run, 5, 1);
+    together(&[&first, &fitting]);
+    assert_eq!(run.status()["restarts"]["worker"], 3);
+}
+
+#[test]
+fn a_run_with_nobody_but_refused_workers_ends_with_the_reason() {
+    let mut run = Run::with(1, served);
+    let fake = Fake::default();
+    let client = fake.open(&run);
+    wait_until("it is started", || fake.running() == 1);
+    let first = fake.worker(&run, 1, 0);
+    together(&[&first]);
+    drop(first);
+    fake.lose(&client, 0, Ended::Killed("SIGKILL".into()));
+    (2..4).for_each(|id| refuse(&fake, &run, &client, id, 0));
+    wait_until("it is over", || fake.over().is_some());
+    let Ok(Ending::Failed(reason)) = run.finish() else { panic!("it fails") };
+    assert!(reason.contains("workers were refused 2 times in a row"), "{reason}");
+    assert!(reason.contains("its instruction set is not that of"), "{reason}");
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use salamander_core::elastic::{CheckpointMark, FromMember, SERVER_SLOTS, Version, WorkerId};
 use salamander_core::status::TableStats;
+use salamander_master::Config;
 use salamander_net::Cancel;
 use salamander_proto::client::{NonMember, Registration, Role, RunEnd};
 
@@ -57,4 +58,29 @@ fn a_server_that_leaves_stays_until_a_checkpoint_has_its_rows() {
     worker.sender().send(FromMember::Holds(generation));
     wait_until("its rows are safe", || seated.end() == Some(RunEnd::Released));
     assert!(run.told.has_note("parameter server 0 wants to leave"));
+}
+
+#[test]
+fn a_server_that_wants_to_leave_tells_the_next_master_too() {
+    let one_server = |config: &mut Config| {
+        patient(config);
+        config.servers = 1;
+    };
+    let mut run = Run::with(1, one_server);
+    let server = server(&run, 70, 0);
+    let worker = Worker::join(&run, 1);
+    together(&[&worker]);
+    server.sender().send(FromMember::Leave);
+    wait_until("a checkpoint is asked for", || worker.seen().member.take_save());
+    // A master says what it has heard in moments; many heartbeats are far more.
+    let beats = worker.seen().beats;
+    wait_until("it was heard", || worker.seen().beats > beats + 20);
+    run.kill();
+    wait_until("it knows", || !worker.seen().connected);
+    run.start(one_server);
+    wait_until("a checkpoint is asked for again", || worker.seen().member.take_save());
+    assert_eq!(server.end(), None);
+    let generation = worker.seen().member.generation().expect("active");
+    worker.sender().send(FromMember::Holds(generation));
+    wait_until("its rows are safe", || server.end() == Some(RunEnd::Released));
 }

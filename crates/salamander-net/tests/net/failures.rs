@@ -11,8 +11,8 @@ use salamander_net::{Cancel, Endpoint, Error, Fold, Keys, Ring, Tls, Token};
 
 use crate::group::{Group, WAYS, Way, certificates, listener, options};
 
-/// Far more than any of this takes, and far less than a timeout would.
-const PROMPT: Duration = Duration::from_secs(3);
+/// Far more than any of this takes on a busy machine, and far less than a timeout would.
+const PROMPT: Duration = Duration::from_secs(60);
 const LEN: usize = 1 << 18;
 
 /// Sums ones until an error comes.

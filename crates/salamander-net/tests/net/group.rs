@@ -102,7 +102,7 @@ pub(crate) fn options(way: Way) -> RingOptions {
         Way::Tcp | Way::Tls => Transport::Tcp,
         Way::Mixed => Transport::Auto,
     };
-    RingOptions { transport, connect_timeout: Duration::from_secs(20), ..RingOptions::default() }
+    RingOptions { transport, connect_timeout: Duration::from_secs(180), ..RingOptions::default() }
 }
 
 /// A value that depends on who, which and when, with many digits.

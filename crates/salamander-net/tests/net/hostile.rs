@@ -32,7 +32,7 @@ fn wait_for_end(mut stream: impl Read) -> Duration {
 
 fn tcp(listener: &Listener) -> TcpStream {
     let stream = TcpStream::connect(listener.endpoint().tcp).expect("it listens");
-    stream.set_read_timeout(Some(Duration::from_secs(10))).expect("a timeout");
+    stream.set_read_timeout(Some(Duration::from_secs(120))).expect("a timeout");
     stream
 }
 
@@ -122,7 +122,7 @@ fn silence_ends_after_a_deadline_and_holds_up_nobody() {
     assert_eq!(still_there.kind(), std::io::ErrorKind::WouldBlock);
     half.set_nonblocking(false).expect("an option");
     // Less than it is read for: one that is not closed takes longer.
-    assert!(wait_for_end(half) < Duration::from_secs(8));
+    assert!(wait_for_end(half) < Duration::from_secs(60));
     for stream in silent {
         wait_for_end(stream);
     }

@@ -5,6 +5,8 @@ use std::fs;
 use std::io::ErrorKind;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 
 use super::read::read_to_use;
@@ -53,6 +55,8 @@ pub struct CheckpointStore {
     sender: SyncSender<WriteCommand>,
     thread: OwnedThread,
     results: Receiver<Result<PathBuf, Error>>,
+    /// Snapshots that were handed over and are not on disk yet.
+    unwritten: Arc<AtomicUsize>,
 }
 
 impl CheckpointStore {
@@ -66,6 +70,8 @@ impl CheckpointStore {
         let uploader =
             uploader.map(|remote| Uploader::start(remote, keeping.clone(), done.clone()));
         let uploader = uploader.transpose()?;
+        let unwritten = Arc::new(AtomicUsize::new(0));
+        let left = Arc::clone(&unwritten);
         let writer = move || {
             for order in orders {
                 match (order, &uploader) {
@@ -74,7 +80,9 @@ impl CheckpointStore {
                     }
                     (WriteCommand::Flush(done), None) => drop(done.send(())),
                     (WriteCommand::Save(snapshot, tables), uploader) => {
-                        match (write_caught(&keeping.folder, &snapshot, tables), uploader) {
+                        let written = write_caught(&keeping.folder, &snapshot, tables);
+                        left.fetch_sub(1, Ordering::Relaxed);
+                        match (written, uploader) {
                             // The uploader tells what becomes of it.
                             (Ok(path), Some(uploader)) => {
                                 uploader.send(uploader::UploadCommand::Put(path))
@@ -91,12 +99,18 @@ impl CheckpointStore {
             }
         };
         let thread = OwnedThread::spawn("checkpoints".to_string(), "the writer", writer)?;
-        Ok(Self { sender, thread, results })
+        Ok(Self { sender, thread, results, unwritten })
     }
 
-    /// Hands a snapshot to the writer.
+    /// Whether a snapshot that was handed over is not on disk yet.
+    pub(crate) fn is_writing(&self) -> bool {
+        self.unwritten.load(Ordering::Relaxed) > 0
+    }
+
+    /// Hands a snapshot to the writer. Waits if one is being written and another is there already.
     pub(crate) fn save(&self, snapshot: Snapshot, tables: Option<Finish>) -> Result<(), Error> {
         let command = WriteCommand::Save(Box::new(snapshot), tables);
+        self.unwritten.fetch_add(1, Ordering::Relaxed);
         self.sender.send(command).map_err(|_| ended())
     }
 
@@ -120,7 +134,7 @@ impl CheckpointStore {
     /// Waits for everything handed over.
     pub(crate) fn close(self) -> Result<Vec<PathBuf>, Error> {
         let flushed = self.flush();
-        let Self { sender, thread, results } = self;
+        let Self { sender, thread, results, .. } = self;
         drop(sender);
         drop(thread);
         flushed.into_iter().chain(results.try_iter()).collect()

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Instant;
 
+use salamander_core::elastic::Work;
 use salamander_core::report::{EndReport, EpochReport, EvaluationPart, Timings};
 use salamander_core::tree::{self, Share};
 
@@ -24,13 +25,15 @@ impl<T: Trial> Trainer<T> {
         let over = Over::new(&self.prepared.setup.experiment, true);
         let leaves: Vec<u32> = (0..evaluate::batches(dataset, over.batch) as u32).collect();
         let own = self.place.share(leaves.len());
-        let callbacks = &mut self.callbacks;
+        let (callbacks, exchange) = (&mut self.callbacks, &mut self.exchange);
         callbacks.tell(|callback| callback.validation_start(own.len() as u64));
         let batches = own.start as u64..own.end as u64;
         let part = BatchRange { dataset, over, batches };
         let share = Share { leaves: &leaves, own };
         let (model, assets) = (&*self.state.model, &self.prepared.assets);
         let own = evaluate_share(model, assets, part, share, &mut || {
+            // With many batches this takes long; who hangs comes to no next one.
+            exchange.working(Work::Computing, 0);
             callbacks.tell(|callback| callback.validation_batch());
             Ok(())
         });
@@ -70,7 +73,10 @@ impl<T: Trial> Trainer<T> {
         let _applying = self.exchange.commit(1)?;
         let (recovery, watched) = (self.course.is_recovery(), self.course.saved());
         if self.place.leads() {
+            // A disk may be slow, for which this member is not to blame.
+            self.exchange.working(Work::Idle, 0);
             self.save(watched, recovery)?;
+            self.exchange.working(Work::Computing, 0);
         }
         self.saving += started.elapsed();
         Ok(())

@@ -45,6 +45,11 @@ impl CheckpointWriter {
         self.open()?.save(snapshot, rows)
     }
 
+    /// Whether one that was handed over is not on disk yet.
+    pub(super) fn is_writing(&self) -> bool {
+        self.store.as_ref().is_some_and(CheckpointStore::is_writing)
+    }
+
     /// Where files of a checkpoint are while they are being written.
     pub(super) fn scratch(&self, id: &str) -> PathBuf {
         self.keeping.folder.join(format!("{SCRATCH}{id}"))

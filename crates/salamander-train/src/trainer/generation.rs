@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use salamander_core::asynchronous::Lineage;
+use salamander_core::elastic::Work;
 use salamander_core::progress::{RowsMove, StepCount};
 use salamander_core::seed::mix;
 
@@ -119,7 +120,10 @@ impl<T: Trial> Trainer<T> {
             let moved = self.course.progress().rows;
             self.state.advance_rows(moved)?;
             let done = moved.map(|rows| rows.to).unwrap_or_default();
+            // The others wait for as long as it takes; that is no hang.
+            self.exchange.working(Work::Idle, 0);
             self.state.tables.with_shared(|rows| rows.relocate(done, lineage))?;
+            self.exchange.working(Work::Computing, 0);
             self.exchange.moved();
         }
         self.meet("moved rows", &())?;

@@ -81,7 +81,10 @@ impl<T: Trial> Trainer<T> {
         own: Vec<StepSum>,
     ) -> Result<Reduced, Error> {
         let stop = self.exchange.wants_stop();
-        let is_due = self.place.leads() && self.course.recovery_due(self.started.elapsed());
+        // With a disk that takes longer than the period, others would pile up and hold the steps up.
+        let is_due = self.place.leads()
+            && self.course.recovery_due(self.started.elapsed())
+            && !self.checkpoints.is_writing();
         let hold = self.exchange.wants_save();
         let save = hold || is_due;
         let records = own.iter().map(|sum| sum.tally.applied).sum();
@@ -123,6 +126,7 @@ impl<T: Trial> Trainer<T> {
             let (gradient, running) = &parts[part];
             layout.fill(bucket, gradient, running);
         };
+        self.exchange.working(Work::Exchanging, 0);
         let sums = self.exchange.sum(layout.len(), &fold.order, &mut fill)?;
         let digest = digest(sums);
         let NodeSide { tally, loss, metrics, used, running, overflow } = all;
@@ -150,8 +154,12 @@ impl<T: Trial> Trainer<T> {
         let mut bytes = Vec::new();
         ciborium::into_writer(&(point, steps, own), &mut bytes)
             .map_err(|error| Error::Invalid(format!("{point}: {error}")))?;
+        // Who comes late is computing, and may hang; who is there waits.
+        self.exchange.working(Work::Exchanging, 0);
+        let gathered = self.exchange.gather(&bytes)?;
+        self.exchange.working(Work::Computing, 0);
         let mut all = Vec::new();
-        for (rank, bytes) in self.exchange.gather(&bytes)?.iter().enumerate() {
+        for (rank, bytes) in gathered.iter().enumerate() {
             let apart = |found: String| {
                 let reason = "the workers' callbacks must come to the same decisions";
                 Error::Invalid(format!("{} is {found}: {reason}", self.exchange.name(rank)))

@@ -127,7 +127,7 @@ impl Coordinator {
     }
 
     /// How many are enough: never more than are wanted.
-    pub(super) fn least(&self) -> usize {
+    pub fn least(&self) -> usize {
         self.min.min(self.run.wanted.workers)
     }
 
