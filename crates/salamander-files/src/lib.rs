@@ -17,6 +17,7 @@
 //! - [`replace`], [`replace_via`]: a file whose content is at hand, or comes from a function
 //! - [`PendingFile`]: a file that is written over a longer time
 //! - [`PendingFolder`]: a folder; [`put_back`]: after a crash while one took another's place
+//! - [`LockedFolder`]: a folder for as long as it is in use
 //! - [`sync_folder_of`], [`write_synced`]: what a durable write is made of
 //! - [`Disk`]: what all this needs of a disk; `faulty` has one for tests, behind the feature of that name, and
 //!   `mutated` bytes for tests of decoders
@@ -24,6 +25,7 @@
 mod disk;
 #[cfg(feature = "faulty")]
 pub mod faulty;
+mod locked;
 #[cfg(feature = "faulty")]
 pub mod mutated;
 
@@ -32,6 +34,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 pub use disk::{Access, Disk, DiskFile, real};
+pub use locked::LockedFolder;
 
 /// Bytes that a writer collects before it asks the system.
 const BUFFER: usize = 1 << 18;
