@@ -17,7 +17,7 @@ pub struct Hp {
 /// A point of the ring.
 #[derive(Example)]
 #[example(unlabelled)]
-pub struct Point {
+pub struct RingPoint {
     #[input(columns = ["x", "y"])]
     at: [f32; 2],
 }
@@ -69,7 +69,7 @@ impl RingGan {
 impl Trial for RingGan {
     const NAME: &str = "ring_gan";
     type Hparams = Hp;
-    type Example = Point;
+    type Example = RingPoint;
     type Output = Tensor<2>;
 
     fn build(cx: &Context<Hp>) -> Result<Self, BuildError> {
@@ -82,11 +82,11 @@ impl Trial for RingGan {
     }
 
     /// How real a point looks to the discriminator.
-    fn forward(&self, batch: &PointBatch) -> Tensor<2> {
+    fn forward(&self, batch: &RingPointBatch) -> Tensor<2> {
         self.discriminator.forward(batch.at.clone())
     }
 
-    fn loss(&self, _output: &Tensor<2>, batch: &PointBatch) -> Tensor<1> {
+    fn loss(&self, _output: &Tensor<2>, batch: &RingPointBatch) -> Tensor<1> {
         self.judged(batch.at.clone(), true)
     }
 
@@ -101,7 +101,7 @@ impl Trial for RingGan {
         ]
     }
 
-    fn train_batch(&self, pass: &Pass, batch: &PointBatch, cx: &BatchContext) -> BatchLoss {
+    fn train_batch(&self, pass: &Pass, batch: &RingPointBatch, cx: &BatchContext) -> BatchLoss {
         let records = batch.at.dims()[0];
         let made = self.sample(records, &mut cx.rng(), &cx.device);
         let loss = match pass.name {

@@ -91,7 +91,7 @@ fn lengths_periods_and_early_stop_are_kept() {
         "early_stop={patience: 2}",
         "hyperparameters.learning_rate=0",
     ]);
-    assert_eq!(stopped, 40, "the first validation, two borne, one too many");
+    assert_eq!(stopped, 40, "the first validation, two tolerated, one too many");
 }
 
 #[test]

@@ -122,6 +122,6 @@ fn follow_file(args: &Args, inference: &Inference) -> Result<ExitCode> {
         );
     }
     let signals = Signals::install()?;
-    follow(inference, Path::new(file), (out, &mut PipedStdout), signals.stop.clone())?;
+    follow(inference, Path::new(file), out, &mut PipedStdout, signals.stop.clone())?;
     Ok(ExitCode::SUCCESS)
 }

@@ -46,6 +46,14 @@ pub const COUNTED: &str = "counted";
 /// The list of a checkpoint's files with their checksums, written last; what a step of a pipeline leaves, and a folder
 /// that a flow has written, have one of that name.
 pub const MANIFEST: &str = "manifest.json";
+/// Held by the process that works in a folder.
+pub const LOCK: &str = "run.lock";
+const STOP_REQUEST: &str = "stop";
+const TOKEN: &str = "token";
+const CERTIFICATES: &str = "tls";
+const MASTER_ADDRESS: &str = "master.address";
+const TOLD_HUB: &str = "hub.json";
+const REMOTE_LIVE: &str = "remote.live";
 
 /// A folder by the names of what is in it: each line is a function that gives the path.
 macro_rules! layout {
@@ -78,15 +86,15 @@ layout! {
         /// The folder of statistics and vocabularies that examples are read with.
         assets: ASSETS,
         /// Held by the process that trains here, and has its number.
-        lock: "run.lock",
+        lock: LOCK,
         /// Asks the process that trains here to stop, where no master can be asked.
-        stop_request: "stop",
+        stop_request: STOP_REQUEST,
         /// The secret of the run's connections.
-        token: "token",
+        token: TOKEN,
         /// The folder of certificates, for runs on several hosts.
-        certificates: "tls",
+        certificates: CERTIFICATES,
         /// Where the master listens.
-        master_address: "master.address",
+        master_address: MASTER_ADDRESS,
         /// The master's journal.
         journal: JOURNAL,
         /// Which report the master took last.
@@ -112,11 +120,11 @@ layout! {
         /// Which trace of OpenTelemetry the run is, and how far a collector was told of it.
         traces: "traces.json",
         /// The name by which a hub knows a run whose folder it does not see.
-        told_hub: "hub.json",
+        told_hub: TOLD_HUB,
         /// A run of another machine: whose files a hub has here.
         remote: "remote.json",
         /// A run of another machine: was written when the hub heard of it last; absent: nobody trains there.
-        remote_live: "remote.live",
+        remote_live: REMOTE_LIVE,
         /// What the run was made from besides its experiment: the fingerprint of its data, the image of its job.
         provenance: PROVENANCE,
         /// Where each worker's time went.
@@ -174,6 +182,11 @@ impl RunLayout {
         self.checkpoints().join(COUNTED)
     }
 }
+
+/// What belongs to the place where a run has trained and to no copy of the run: its secrets, its process's lock and
+/// address, what it was asked, and the name by which a hub knows it.
+pub const NOT_COPIED: [&str; 7] =
+    [LOCK, STOP_REQUEST, TOKEN, CERTIFICATES, MASTER_ADDRESS, TOLD_HUB, REMOTE_LIVE];
 
 /// Files of a run that a hub is told of, and whether they are appended to; the others are replaced as a whole. Logs are
 /// told of as well.
@@ -255,6 +268,18 @@ impl PipelineLayout {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_copy_of_a_run_has_all_that_was_learned_and_no_secret() {
+        let run = RunLayout::new("runs/a");
+        let is_copied = |path: PathBuf| {
+            let name = path.file_name().expect("a name").to_owned();
+            NOT_COPIED.iter().all(|left| name != *left)
+        };
+        assert!(!is_copied(run.token()) && !is_copied(run.certificates()));
+        assert!(TOLD.iter().all(|(name, _)| is_copied(run.file(name))));
+        assert!(is_copied(run.checkpoints()) && is_copied(run.assets()));
+    }
 
     #[test]
     fn only_files_that_a_hub_is_told_of_have_such_paths() {

@@ -11,7 +11,7 @@ const LARGEST: f64 = (1u64 << 24) as f64;
 /// No factor is smaller: an overflow here is not the factor's fault.
 const SMALLEST: f64 = 1.0 / 1024.0;
 /// Overflows one after the other that are tolerated. Halving has long reached its end by then.
-const BORNE: u64 = 50;
+const TOLERATED: u64 = 50;
 
 /// How the loss is scaled.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
@@ -76,7 +76,7 @@ impl Scaler {
         if overflow {
             (self.good, self.row, self.skipped) = (0, self.row + 1, self.skipped + 1);
             self.scale = (self.scale / 2.0).max(SMALLEST);
-            return if self.row > BORNE { Err(Hopeless(self.row)) } else { Ok(self) };
+            return if self.row > TOLERATED { Err(Hopeless(self.row)) } else { Ok(self) };
         }
         (self.good, self.row) = (self.good + 1, 0);
         if self.good >= rule.growth_interval {
@@ -127,10 +127,10 @@ mod tests {
     fn overflow_without_end_is_hopeless() {
         let rule = rule(LARGEST, 1);
         let mut scaler = Scaler::new(&rule);
-        for _ in 0..BORNE {
+        for _ in 0..TOLERATED {
             scaler = scaler.after(&rule, true).expect("tolerated");
         }
-        assert_eq!(scaler.after(&rule, true), Err(Hopeless(BORNE + 1)));
+        assert_eq!(scaler.after(&rule, true), Err(Hopeless(TOLERATED + 1)));
         let saved = scaler.after(&rule, false).expect("a good step");
         assert!(saved.after(&rule, true).is_ok());
     }

@@ -94,7 +94,7 @@ pub enum Curve {
         /// The factor of a drop.
         #[serde(default = "factor")]
         factor: f64,
-        /// Validations without improvement that are borne.
+        /// Validations without improvement that are tolerated.
         #[serde(default = "patience")]
         patience: u64,
         /// The relative improvement that counts.

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct EarlyStop {
-    /// Validations without improvement that are borne.
+    /// Validations without improvement that are tolerated.
     pub patience: u64,
     /// An improvement smaller than this does not count.
     #[serde(default)]

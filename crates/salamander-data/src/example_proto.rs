@@ -88,11 +88,6 @@ impl Example {
         Example { features: Some(Features { feature }) }
     }
 
-    /// The columns of a row as features; text becomes its UTF-8 bytes.
-    pub fn from_row(row: &Row<'_>) -> Example {
-        Example::new(row.columns().map(|(name, value)| (name, Feature::from_value(value))))
-    }
-
     /// The record's bytes.
     pub fn to_bytes(&self) -> Vec<u8> {
         self.encode_to_vec()
@@ -169,10 +164,13 @@ mod tests {
             ("c".into(), Value::Bytes(&[0xff])),
             ("d".into(), Value::List(vec![b"x", b""])),
         ];
+        let of = |row: &Row<'_>| {
+            Example::new(row.columns().map(|(name, value)| (name, Feature::from_value(value))))
+        };
         let row = Row::new(columns);
-        assert_eq!(Example::from_row(&row).row(), row);
+        assert_eq!(of(&row).row(), row);
         let text = Row::new(vec![("t".into(), Value::Text("ada"))]);
-        assert_eq!(Example::from_row(&text).row().get("t"), Some(&Value::Bytes(b"ada")));
+        assert_eq!(of(&text).row().get("t"), Some(&Value::Bytes(b"ada")));
     }
 
     #[test]

@@ -17,6 +17,7 @@
 //! - [`replace`], [`replace_via`]: a file whose content is at hand, or comes from a function
 //! - [`PendingFile`]: a file that is written over a longer time
 //! - [`PendingFolder`]: a folder; [`put_back`]: after a crash while one took another's place
+//! - [`LockedFolder`]: a folder for as long as it is in use
 //! - [`sync_folder_of`], [`write_synced`]: what a durable write is made of
 //! - [`raise_open_files`]: for who opens more of them than is usual
 //! - [`Disk`]: what all this needs of a disk; `faulty` has one for tests, behind the feature of that name, and
@@ -25,6 +26,7 @@
 mod disk;
 #[cfg(feature = "faulty")]
 pub mod faulty;
+mod locked;
 #[cfg(feature = "faulty")]
 pub mod mutated;
 
@@ -35,6 +37,7 @@ use std::sync::Arc;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 pub use disk::{Access, Disk, DiskFile, real};
+pub use locked::LockedFolder;
 
 /// Bytes that a writer collects before it asks the system.
 const BUFFER: usize = 1 << 18;

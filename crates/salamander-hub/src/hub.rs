@@ -42,6 +42,19 @@ struct HubInner {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Speaker(pub String);
 
+/// A checkpoint that becomes the next version of a model.
+#[derive(Clone, Copy, Debug)]
+pub struct Registration<'a> {
+    /// The model's name.
+    pub model: &'a str,
+    /// The run that the checkpoint is of.
+    pub run: RunId,
+    /// The checkpoint's name.
+    pub checkpoint: &'a str,
+    /// What people write of the version.
+    pub notes: &'a str,
+}
+
 impl Hub {
     /// Opens the hub of a folder of runs, with its store (by default a file among the runs).
     pub fn open(runs: &Path, store: Option<&StoreUrl>) -> Result<Self, Error> {
@@ -258,12 +271,8 @@ impl Hub {
     }
 
     /// Registers a checkpoint as the next version of a model; gives its number.
-    pub fn register(
-        &self,
-        by: &Speaker,
-        (model, notes): (&str, &str),
-        (run, checkpoint): (RunId, &str),
-    ) -> Result<i64, Error> {
+    pub fn register(&self, by: &Speaker, asked: Registration<'_>) -> Result<i64, Error> {
+        let Registration { model, run, checkpoint, notes } = asked;
         let mut number = 0;
         self.say_after(by, |store| {
             let last = store.last_version(model)?;

@@ -59,6 +59,6 @@ pub use client::HubClient;
 pub use create::{CreateRequest, Programs};
 pub use daemon::{Daemon, DaemonOptions};
 pub use error::Error;
-pub use hub::{Hub, OWN_FOLDER, Speaker, now};
+pub use hub::{Hub, OWN_FOLDER, Registration, Speaker, now};
 pub use ids::{ExperimentId, RunId};
 pub use store::{Store, StoreAccess, StoreUrl};

@@ -13,6 +13,7 @@ use hyper_util::server::conn::auto::Builder;
 use hyper_util::service::TowerToHyperService;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use salamander_net::Refusals;
 use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, watch};
 use tokio_rustls::TlsAcceptor;
@@ -91,7 +92,7 @@ pub async fn serve(
     mut stop: watch::Receiver<bool>,
 ) -> Result<(), Error> {
     let acceptor = listen.acceptor()?;
-    let places = Arc::new(Semaphore::new(CONNECTIONS));
+    let (places, refusals) = (Arc::new(Semaphore::new(CONNECTIONS)), Refusals::default());
     loop {
         let place = Arc::clone(&places).acquire_owned();
         let accepted = tokio::select! {
@@ -104,7 +105,7 @@ pub async fn serve(
             continue;
         };
         if listen.proxy.is_some_and(|proxy| proxy != peer.ip()) {
-            tracing::warn!(%peer, "only the proxy may connect");
+            refusals.log(&peer.ip().to_string(), "only the proxy may connect");
             continue;
         }
         let (acceptor, stop) = (acceptor.clone(), stop.clone());

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep, timeout};
+use salamander_net::Backoff;
+use tokio::time::{sleep, timeout};
 use tracing::warn;
 
 /// How long a server that does not answer is asked again.
@@ -134,17 +135,15 @@ pub(crate) async fn within<T>(
 pub(crate) async fn retry<T, C: Future<Output = Result<T, Error>>>(
     mut call: impl FnMut() -> C,
 ) -> Result<T, Error> {
-    let began = Instant::now();
-    let mut wait = FIRST_WAIT;
+    let mut backoff = Backoff::new(FIRST_WAIT, LONGEST_WAIT).within(RETRY_TIMEOUT);
     loop {
-        match within(ANSWER_TIMEOUT, "asking", call()).await {
-            Err(error @ Error::Unreachable { .. }) if began.elapsed() < RETRY_TIMEOUT => {
-                warn!(%error, "trying again");
-                sleep(wait).await;
-                wait = (wait * 2).min(LONGEST_WAIT);
-            }
+        let error = match within(ANSWER_TIMEOUT, "asking", call()).await {
+            Err(error @ Error::Unreachable { .. }) => error,
             other => return other,
-        }
+        };
+        let Some(wait) = backoff.wait() else { return Err(error) };
+        warn!(%error, "trying again");
+        sleep(wait).await;
     }
 }
 

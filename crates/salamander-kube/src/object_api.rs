@@ -91,7 +91,9 @@ impl ObjectApi {
     /// Gives an object another owner, beside those that it has.
     pub(crate) async fn add_owner(
         &self,
-        (group, kind, name): (&str, &str, &str),
+        group: &str,
+        kind: &str,
+        name: &str,
         owner: &OwnerReference,
     ) -> Result<(), Error> {
         let api = self.of_kind(group, "v1", kind);

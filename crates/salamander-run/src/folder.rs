@@ -9,6 +9,7 @@ use rustix::fs::{FlockOperation, flock};
 use salamander_core::layout::RunLayout;
 use salamander_files::{Durability, PendingFolder};
 use salamander_net::Token;
+use salamander_train::checkpoint::remove_leftovers;
 
 use crate::Error;
 use crate::folder_status::run_folders;
@@ -118,6 +119,13 @@ impl RunFolder {
     /// What is in it.
     pub(crate) fn layout(&self) -> &RunLayout {
         &self.layout
+    }
+}
+
+/// Removes what killed processes have left among the checkpoints of a run that is held, and has no processes.
+pub(crate) fn tidy(run: &RunLayout) {
+    if let Err(error) = remove_leftovers(&run.checkpoints()) {
+        tracing::warn!(%error, "what killed processes have left among the checkpoints stays there");
     }
 }
 

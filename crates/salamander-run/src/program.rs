@@ -12,7 +12,7 @@ use salamander_files::{Durability, replace};
 use salamander_net::Token;
 use salamander_track::{Patience, Sinks, Tracker};
 use salamander_train::callback::Callback;
-use salamander_train::checkpoint::{Checkpoint, CheckpointStore, Which, remove_leftovers};
+use salamander_train::checkpoint::{Checkpoint, CheckpointStore, Which};
 use salamander_train::device;
 use salamander_train::example::{AssetFiles, AssetSpec, fit};
 use salamander_train::model::{Model, Models};
@@ -26,7 +26,7 @@ use crate::distributed::{self, Launch};
 use crate::event::{Event, Forward};
 use crate::experiment::{Overrides, in_file, load, strategy, wrong};
 use crate::facts::Facts;
-use crate::folder::{RunFolder, RunName};
+use crate::folder::{RunFolder, RunName, tidy};
 use crate::keys::{ensure_certificates, ensure_keys};
 use crate::metrics_log::{MetricsLog, PlanFile, cut_after};
 use crate::provenance::Provenance;
@@ -453,13 +453,6 @@ pub fn fit_assets(program: &Program, file: &Path, replaced: bool) -> Result<Vec<
         written.push(path);
     }
     Ok(written)
-}
-
-/// Removes what killed processes have left in the folder of a run that is held, and has no processes.
-fn tidy(run: &RunLayout) {
-    if let Err(error) = remove_leftovers(&run.checkpoints()) {
-        tracing::warn!(%error, "what killed processes have left among the checkpoints stays there");
-    }
 }
 
 /// The seed of a run whose experiment names none; shown in the configuration in force.

@@ -18,6 +18,7 @@ use hyper::{HeaderMap, Request, Response};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
+use salamander_net::Refusals;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
@@ -200,9 +201,16 @@ impl Server {
         let graceful = GracefulShutdown::new();
         let room = Arc::new(Semaphore::new(options.connections));
         let stop = stop.shared();
-        let accepting = listeners.into_iter().map(|(listener, services)| {
-            accept(listener, services, (&options, &graceful, &room), stop.clone())
-        });
+        let refusals = Refusals::default();
+        let context = AcceptContext {
+            options: &options,
+            graceful: &graceful,
+            room: &room,
+            refusals: &refusals,
+        };
+        let accepting = listeners
+            .into_iter()
+            .map(|(listener, services)| accept(listener, services, context, stop.clone()));
         futures::future::join_all(accepting).await;
         if timeout(options.drain, graceful.shutdown()).await.is_err() {
             warn!("requests were still in flight at the end");
@@ -210,11 +218,21 @@ impl Server {
     }
 }
 
+/// What decides whether and how a connection is taken: the same at all addresses.
+#[derive(Clone, Copy)]
+struct AcceptContext<'a> {
+    options: &'a ServerOptions,
+    graceful: &'a GracefulShutdown,
+    /// A permit for each connection that may be open.
+    room: &'a Arc<Semaphore>,
+    refusals: &'a Refusals,
+}
+
 /// Takes those who come to an address until `stop` is ready.
 async fn accept(
     listener: TcpListener,
     services: Arc<Services>,
-    (options, graceful, room): (&ServerOptions, &GracefulShutdown, &Arc<Semaphore>),
+    context: AcceptContext<'_>,
     stop: impl Future<Output = ()>,
 ) {
     let mut stop = std::pin::pin!(stop);
@@ -224,17 +242,20 @@ async fn accept(
             accepted = listener.accept() => accepted,
         };
         match accepted {
-            Ok((stream, peer)) => match Arc::clone(room).try_acquire_owned() {
+            Ok((stream, peer)) => match Arc::clone(context.room).try_acquire_owned() {
                 Ok(place) => {
+                    let watcher = context.graceful.watcher();
                     let connection =
-                        connect(stream, Arc::clone(&services), options, graceful.watcher());
+                        connect(stream, Arc::clone(&services), context.options, watcher);
                     // It ends by its own timeouts, or with the server.
                     tokio::spawn(async move {
                         connection.await;
                         drop(place);
                     });
                 }
-                Err(_) => warn!(%peer, "refused: too many connections"),
+                Err(_) => {
+                    context.refusals.log(&peer.ip().to_string(), "too many connections at once");
+                }
             },
             Err(error) => {
                 // Such as no more file descriptors: others may end.

@@ -251,37 +251,8 @@ mod tests {
     use crate::context::Context;
     use crate::groups::ParamGroup;
     use crate::table::Table;
-    use crate::testing::{Points, TestPoint};
+    use crate::testing::{LinearNet, Points, TestPoint};
     use crate::trial::{BuildError, Pass};
-
-    /// A layer that does not fit when it has other than two inputs.
-    #[derive(Module, Debug)]
-    struct MisfitNet<const INPUTS: usize> {
-        out: Linear,
-    }
-
-    impl<const INPUTS: usize> Trial for MisfitNet<INPUTS> {
-        const NAME: &'static str = "net";
-        type Hparams = ();
-        type Example = TestPoint;
-        type Output = Tensor<2>;
-
-        fn build(cx: &Context<()>) -> Result<Self, BuildError> {
-            Ok(Self { out: LinearConfig::new(INPUTS, 2).init(&cx.device) })
-        }
-
-        fn forward(&self, batch: &Points) -> Tensor<2> {
-            self.out.forward(batch.at.clone())
-        }
-
-        fn loss(&self, output: &Tensor<2>, batch: &Points) -> Tensor<1> {
-            crate::loss::cross_entropy(output, &batch.side)
-        }
-
-        fn optimizer(_: &()) -> impl Into<Optimizer> {
-            Optimizer::sgd(1.0)
-        }
-    }
 
     /// Gives the mean of the losses, as loops of PyTorch do.
     #[derive(Module, Debug)]
@@ -402,15 +373,15 @@ mod tests {
 
     #[test]
     fn mistakes_are_told_by_phase_layer_column_and_metric() {
-        assert_eq!(tried::<MisfitNet<2>>(DATA, ""), "fine");
-        let layer = tried::<MisfitNet<3>>(DATA, "");
+        assert_eq!(tried::<LinearNet<2>>(DATA, ""), "fine");
+        let layer = tried::<LinearNet<3>>(DATA, "");
         assert!(layer.starts_with("model net: forward: "), "{layer}");
         assert!(layer.contains("out.weight [3, 2]"), "{layer}");
-        let label = tried::<MisfitNet<2>>("x,y,side\n1,2,left\n", "");
+        let label = tried::<LinearNet<2>>("x,y,side\n1,2,left\n", "");
         assert!(label.contains("column \"side\""), "{label}");
-        let column = tried::<MisfitNet<2>>("x,side\n1,0\n", "");
+        let column = tried::<LinearNet<2>>("x,side\n1,0\n", "");
         assert!(column.contains("column \"y\""), "{column}");
-        let metric = tried::<MisfitNet<2>>(DATA, "searcher: {metric: accuray}\n");
+        let metric = tried::<LinearNet<2>>(DATA, "searcher: {metric: accuray}\n");
         assert!(
             metric.contains("validation reports no \"accuray\" (it reports: loss)"),
             "{metric}"
@@ -422,7 +393,7 @@ mod tests {
 
     #[test]
     fn several_passes_and_groups_are_refused_before_strategy_ps_starts() {
-        assert_eq!(tried::<MisfitNet<2>>(TWO, ON_SERVERS), "fine");
+        assert_eq!(tried::<LinearNet<2>>(TWO, ON_SERVERS), "fine");
         assert_eq!(tried::<NormedNet<2, 0>>(TWO, ""), "fine");
         let error = tried::<NormedNet<2, 0>>(TWO, ON_SERVERS);
         assert!(error.starts_with("model normed: it has several passes"), "{error}");
@@ -449,7 +420,7 @@ mod tests {
 
     #[test]
     fn an_empty_file_is_told_unless_there_are_others() {
-        let error = tried::<MisfitNet<2>>("x,y,side\n", "");
+        let error = tried::<LinearNet<2>>("x,y,side\n", "");
         assert!(error.starts_with("data.training: no records in "), "{error}");
         let folder = tempfile::tempdir().expect("a folder");
         for (name, text) in [("a.csv", "x,y,side\n"), ("b.csv", DATA)] {
@@ -457,12 +428,12 @@ mod tests {
         }
         let text = format!("data: {{training: {}/*.csv}}\n", folder.path().display());
         let experiment = Experiment::parse(&text, &[]).expect("valid");
-        preflight::<MisfitNet<2>>(&experiment, &AssetFiles::default(), None).expect("fine");
+        preflight::<LinearNet<2>>(&experiment, &AssetFiles::default(), None).expect("fine");
     }
 
     #[test]
     fn a_second_record_that_cannot_be_read_is_told() {
-        let error = tried::<MisfitNet<2>>("x,y,side\n1,2,0\n1,2,left\n", "");
+        let error = tried::<LinearNet<2>>("x,y,side\n1,2,0\n1,2,left\n", "");
         assert!(error.contains("column \"side\""), "{error}");
     }
 

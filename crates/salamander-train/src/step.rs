@@ -372,69 +372,34 @@ impl ModuleMapper for Cast {
 
 #[cfg(test)]
 mod tests {
-    use burn::module::Module;
-    use burn::nn::{Linear, LinearConfig};
     use salamander_core::experiment::Data;
-    use salamander_core::optimizer::Optimizer;
     use salamander_core::order::Shuffle;
 
-    use super::*;
-    use crate::context::Context;
     use crate::evaluate::{Over, evaluate};
     use crate::model::{build, entry};
-    use crate::testing::{Points, TestPoint, setup};
+    use crate::testing::{LinearNet, setup};
     use crate::trainer::open_data;
-    use crate::trial::BuildError;
-
-    /// Has two classes.
-    #[derive(Module, Debug)]
-    struct Sides {
-        out: Linear,
-    }
-
-    impl Trial for Sides {
-        const NAME: &'static str = "sides";
-        type Hparams = ();
-        type Example = TestPoint;
-        type Output = Tensor<2>;
-
-        fn build(cx: &Context<()>) -> Result<Self, BuildError> {
-            Ok(Self { out: LinearConfig::new(2, 2).init(&cx.device) })
-        }
-
-        fn forward(&self, batch: &Points) -> Tensor<2> {
-            self.out.forward(batch.at.clone())
-        }
-
-        fn loss(&self, output: &Tensor<2>, batch: &Points) -> Tensor<1> {
-            crate::loss::cross_entropy(output, &batch.side)
-        }
-
-        fn optimizer(_: &()) -> impl Into<Optimizer> {
-            Optimizer::sgd(0.1)
-        }
-    }
 
     #[test]
     fn a_label_that_is_no_class_is_an_error_and_no_panic() {
         let folder = tempfile::tempdir().expect("a folder");
         let csv = "x,y,side\n1,2,0\n2,1,1\n3,1,2\n1,4,1\n";
-        let rest = "entrypoint: sides\nhyperparameters: {global_batch_size: 2}\n\
+        let rest = "entrypoint: net\nhyperparameters: {global_batch_size: 2}\n\
                     reproducibility: {experiment_seed: 1}\nmax_length: {epochs: 1}\n";
         let mut setup = setup(folder.path(), csv, rest);
         setup.experiment.settings_mut().data.shuffle = Shuffle::None;
         let (experiment, device) = (setup.experiment.clone(), setup.device.clone().autodiff());
-        let trained = entry::<Sides>().train(setup, None, Vec::new());
+        let trained = entry::<LinearNet<2>>().train(setup, None, Vec::new());
         let error = trained.expect_err("no such class").to_string();
-        let expected = "model sides: epoch 0, step 1: label 2 is not one of 2 classes";
+        let expected = "model net: epoch 0, step 1: label 2 is not one of 2 classes";
         assert!(error.starts_with(expected), "{error}");
 
-        let net: Sides = build(&experiment, &device).expect("built");
+        let net: LinearNet<2> = build(&experiment, &device).expect("built");
         let file = folder.path().join("points.csv").display().to_string();
         let points = open_data("points", &[file], &Data::default()).expect("opened");
         let found = evaluate(&net, &points, Over::batches_of(2), &mut || {});
         let error = found.expect_err("no such class").to_string();
-        let expected = "model sides: evaluation, batch 1: label 2 is not one of 2 classes";
+        let expected = "model net: evaluation, batch 1: label 2 is not one of 2 classes";
         assert!(error.starts_with(expected), "{error}");
     }
 }

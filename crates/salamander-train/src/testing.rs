@@ -5,12 +5,17 @@ mod members;
 use std::path::Path;
 use std::sync::Arc;
 
+use burn::module::{Initializer, Module};
+use burn::nn::{Linear, LinearConfig};
 use burn::tensor::{Device, FloatDType, Int, Tensor, TensorData};
 use salamander_core::experiment::Experiment;
+use salamander_core::optimizer::Optimizer;
 use salamander_data::Row;
 
+use crate::context::Context;
 use crate::example::{self, Batch, DecodeError, Example, ExampleContext};
 use crate::trainer::Setup;
+use crate::trial::{BuildError, Trial};
 
 pub(crate) use members::{Flip, train_together};
 
@@ -54,6 +59,37 @@ impl Example for TestPoint {
         let side: Vec<i64> = examples.iter().map(|point| i64::from(point.side)).collect();
         let at = Tensor::from_data(TensorData::new(at, [examples.len(), 2]), device);
         Ok(Points { at, side: Tensor::from_data(side.as_slice(), device) })
+    }
+}
+
+/// Tells two sides apart; its layer does not fit points when it has other than two inputs.
+#[derive(Module, Debug)]
+pub(crate) struct LinearNet<const INPUTS: usize> {
+    pub(crate) out: Linear,
+}
+
+impl<const INPUTS: usize> Trial for LinearNet<INPUTS> {
+    const NAME: &'static str = "net";
+    type Hparams = ();
+    type Example = TestPoint;
+    type Output = Tensor<2>;
+
+    fn build(cx: &Context<()>) -> Result<Self, BuildError> {
+        // Threads of one process share one generator, so that nothing may be drawn.
+        let layer = LinearConfig::new(INPUTS, 2).with_initializer(Initializer::Zeros);
+        Ok(Self { out: layer.init(&cx.device) })
+    }
+
+    fn forward(&self, batch: &Points) -> Tensor<2> {
+        self.out.forward(batch.at.clone())
+    }
+
+    fn loss(&self, output: &Tensor<2>, batch: &Points) -> Tensor<1> {
+        crate::loss::cross_entropy(output, &batch.side)
+    }
+
+    fn optimizer(_: &()) -> impl Into<Optimizer> {
+        Optimizer::sgd(0.1)
     }
 }
 

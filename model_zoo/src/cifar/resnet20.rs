@@ -24,14 +24,14 @@ pub struct Hp {
 pub struct ResNet20 {
     conv: Conv2d,
     norm: BatchNorm,
-    blocks: Vec<Block>,
+    blocks: Vec<ResidualBlock>,
     pool: AdaptiveAvgPool2d,
     fc: Linear,
 }
 
 /// Two convolutions beside a shortcut.
 #[derive(Module, Debug)]
-pub struct Block {
+pub struct ResidualBlock {
     conv1: Conv2d,
     norm1: BatchNorm,
     conv2: Conv2d,
@@ -48,7 +48,7 @@ fn conv3x3(channels: [usize; 2], stride: usize, device: &Device) -> Conv2d {
         .init(device)
 }
 
-impl Block {
+impl ResidualBlock {
     fn new([from, to]: [usize; 2], device: &Device) -> Self {
         let stride = if from == to { 1 } else { 2 };
         Self {
@@ -86,7 +86,7 @@ impl Trial for ResNet20 {
         Ok(Self {
             conv: conv3x3([3, 16], 1, &cx.device),
             norm: BatchNormConfig::new(16).init(&cx.device),
-            blocks: blocks.map(|channels| Block::new(*channels, &cx.device)).collect(),
+            blocks: blocks.map(|channels| ResidualBlock::new(*channels, &cx.device)).collect(),
             pool: AdaptiveAvgPool2dConfig::new([1, 1]).init(),
             fc: LinearConfig::new(64, 10).init(&cx.device),
         })
@@ -132,7 +132,7 @@ impl Trial for ResNet20 {
     }
 }
 
-impl Block {
+impl ResidualBlock {
     fn lay_out(&self, graph: &mut Graph, name: &str, x: &Edge) -> Result<Edge, Unsupported> {
         let part = |part: &str| format!("{name}.{part}");
         let y = graph.conv2d(&part("conv1"), &self.conv1, x)?;

@@ -223,7 +223,7 @@ impl Dialer {
                     }
                 }
                 _ = beats.tick() => {
-                    // A full pipe has signs of life enough.
+                    // A full pipe has heartbeats enough.
                     if let Some(beat) = side.beat() {
                         drop(sender.try_send(FromProcess::Beat(beat).into()));
                     }

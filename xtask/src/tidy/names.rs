@@ -7,9 +7,9 @@ use super::{BrokenRule, rules};
 /// So many types of one name are too many.
 const TOO_MANY: usize = 3;
 /// Where types are counted.
-const FOLDERS: [&str; 3] = ["crates/", "kernels/", "proto/"];
-/// Names that are read with their module's, as `task_queue::Error`.
-const OF_THEIR_MODULE: [&str; 3] = ["Error", "Args", "Command"];
+const FOLDERS: [&str; 4] = ["crates/", "kernels/", "model_zoo/", "proto/"];
+/// Names that are read with their module's, as `task_queue::Error`; in the zoo `Hp`, the hyperparameters of a model.
+const OF_THEIR_MODULE: [&str; 4] = ["Error", "Args", "Command", "Hp"];
 const KEYWORDS: [&str; 4] = ["struct", "enum", "trait", "type"];
 
 /// All types of the workspace's programs, by their names.
@@ -108,6 +108,10 @@ mod tests {
         assert!(found(&[files[0], files[1], more[0], more[1]]).is_empty());
         let errors = [("crates/a/src/c.rs", "pub enum Error {\n")];
         assert!(found(&[files[0], files[1], errors[0]]).is_empty());
+        let models = ["a", "b", "c"].map(|name| format!("model_zoo/src/{name}.rs"));
+        let models = [0, 1, 2].map(|at| (models[at].as_str(), "pub struct Hp {\n"));
+        assert!(found(&models).is_empty());
+        assert_eq!(found(&models.map(|(path, _)| (path, "pub struct Mlp {\n"))).len(), 1);
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use salamander_core::layout::MANIFEST;
+use salamander_core::layout::{MANIFEST, NOT_COPIED};
 use salamander_files::{Durability, PendingFolder};
 use salamander_hub::store::models::{ModelRow, ModelVersion};
 use salamander_hub::store::page::ListQuery;
@@ -24,9 +24,6 @@ const LOOK: Duration = Duration::from_millis(50);
 const PAGE: usize = 1000;
 /// Digits of a hash in the name of a folder.
 const DIGITS: usize = 8;
-/// What is of the place where a run has trained, and of nowhere else.
-const LEFT_THERE: [&str; 7] =
-    ["run.lock", "token", "tls", "stop", "master.address", "hub.json", "remote.live"];
 
 /// Which run becomes a version of which model.
 #[derive(clap::Args)]
@@ -165,7 +162,7 @@ fn learned(run: &RunLayout) -> Result<String> {
 fn copy(from: &Path, to: &Path, is_run: bool) -> Result<()> {
     for entry in fs::read_dir(from)? {
         let name = entry?.file_name();
-        let left = is_run && LEFT_THERE.iter().any(|left| name == *left);
+        let left = is_run && NOT_COPIED.iter().any(|left| name == *left);
         if left || name.as_encoded_bytes().starts_with(b".") {
             continue;
         }

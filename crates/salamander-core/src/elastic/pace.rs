@@ -1,4 +1,4 @@
-//! Who holds the others up: a member that hangs, or computes far slower than the rest.
+//! Hanging members and stragglers: who makes the others wait, by the heartbeats of all.
 
 use std::collections::BTreeMap;
 
@@ -30,7 +30,7 @@ impl Work {
     }
 }
 
-/// A sign of life, with what the worker has done so far.
+/// A heartbeat, with what the worker has done so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Beat {
     /// What it does.
@@ -76,7 +76,7 @@ struct Track {
     slow: u32,
 }
 
-/// The signs of life of all members.
+/// The heartbeats of all members.
 #[derive(Clone, Debug)]
 pub struct Pace {
     hang: Millis,
@@ -89,7 +89,7 @@ impl Pace {
         Self { hang, tracks: BTreeMap::new() }
     }
 
-    /// Takes in a sign of life.
+    /// Takes in a heartbeat.
     pub fn beat(&mut self, now: Millis, id: WorkerId, beat: Beat) {
         let track = self.tracks.entry(id).or_insert(Track {
             beat,
@@ -113,12 +113,12 @@ impl Pace {
         self.tracks.remove(&id);
     }
 
-    /// Others begin a generation: what was last heard of those that are not in it holds nobody up any more.
+    /// Others begin a generation: what was last heard of those that are not in it makes nobody hang or straggle.
     pub fn retain(&mut self, is_member: impl Fn(WorkerId) -> bool) {
         self.tracks.retain(|id, _| is_member(*id));
     }
 
-    /// Those that hold the others up; each is named once.
+    /// Hanging members and stragglers; each is named once.
     pub fn slow(&mut self) -> Vec<(WorkerId, Slow)> {
         let waits = |track: &Track| track.beat.work == Work::Exchanging;
         let waiting =

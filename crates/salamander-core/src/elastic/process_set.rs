@@ -106,7 +106,7 @@ pub struct ProcessSet {
 }
 
 impl ProcessSet {
-    /// So many processes; so many crashes of their own making are borne.
+    /// So many processes; so many crashes of their own making are tolerated.
     pub fn new(wanted: u32, max_crashes: u64) -> Self {
         Self {
             base: 0,
@@ -233,7 +233,7 @@ impl ProcessSet {
         }
     }
 
-    /// A process holds the others up: it is ended, and its slot filled again if it is wanted.
+    /// A process hangs or straggles: it is ended, and its slot filled again if it is wanted.
     pub fn replace(&mut self, slot: u32) -> Option<Order> {
         let busy = self.slots.get(&slot) == Some(&Slot::Busy);
         let wanted = slot < self.base + self.wanted;
@@ -366,7 +366,7 @@ mod tests {
     fn crashes_back_off_and_end_the_run() {
         let mut processes = ProcessSet::new(1, 1);
         processes.orders(0);
-        processes.ended(0, 0, Ended::Crashed("exit code 101".into())).expect("one is borne");
+        processes.ended(0, 0, Ended::Crashed("exit code 101".into())).expect("one is tolerated");
         assert_eq!(processes.orders(BACKOFF - 1), []);
         assert_eq!(processes.orders(BACKOFF), [Order::Start(0)]);
         let error = processes.ended(900, 0, Ended::Crashed("exit code 101".into()));

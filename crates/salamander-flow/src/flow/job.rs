@@ -1,14 +1,13 @@
 //! A flow with its input and its output: what is planned, told to other processes, and run.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
-use std::path::{Path, PathBuf};
+use std::fs;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use rustix::fs::{FlockOperation, flock};
 use salamander_data::Format;
-use salamander_files::raise_open_files;
+use salamander_files::{LockedFolder, raise_open_files};
 use serde::{Deserialize, Serialize};
 
 use super::Error;
@@ -157,12 +156,12 @@ impl FlowJob {
         self.sink.check_columns(rows.schema())?;
         // A shard is an open file for each who writes rows to it.
         raise_open_files();
-        let staging = StagingFolder::create(out)?;
+        let staging = staging_folder(out)?;
+        let place = staging.path();
         let left = match (FlowShape::of(&rows)?, &records) {
-            (FlowShape::Map, Some(records)) => self.run_tasks(records, &staging.path, runner)?,
+            (FlowShape::Map, Some(records)) => self.run_tasks(records, place, runner)?,
             (_, records) => {
                 let buckets = self.sink.shard_count(None);
-                let place = &staging.path;
                 // DataFusion's own threads bring rows together in an order of chance.
                 let mapped = if runner.is_shared() || depends_on_order(&rows)? {
                     self.run_stages(flows, records.as_ref(), buckets, place, runner)?
@@ -174,7 +173,7 @@ impl FlowJob {
                 StageReports { mapped, sorted: Some(sorted) }
             }
         };
-        assemble(self, &staging.path, out, &left)
+        assemble(self, place, out, &left)
     }
 
     /// Tasks on ranges of the input: as many as shards, or of a fixed size where rows are shuffled.
@@ -286,53 +285,15 @@ impl FlowStage {
 }
 
 /// The folder that tasks write to, beside the output; removed in the end.
-struct StagingFolder {
-    path: PathBuf,
-    /// Held, not read: a folder whose lock is free was left by a process that was killed.
-    _lock: File,
-}
-
-impl StagingFolder {
-    fn create(out: &Path) -> Result<Self, Error> {
-        let name = out.file_name().unwrap_or_default().to_string_lossy();
-        let parent = match out.parent() {
-            Some(parent) if !parent.as_os_str().is_empty() => parent,
-            _ => Path::new("."),
-        };
-        fs::create_dir_all(parent).map_err(Error::io(parent))?;
-        let parent = fs::canonicalize(parent).map_err(Error::io(parent))?;
-        let prefix = format!(".{name}.flow-");
-        remove_abandoned(&parent, &prefix);
-        let id = std::process::id();
-        // Locked before it has the name that others look for.
-        let beside = parent.join(format!(".{name}.new-{id}"));
-        let lock = fs::create_dir(&beside).and_then(|()| File::create(beside.join(LOCK)));
-        let lock = lock.map_err(Error::io(&beside))?;
-        flock(&lock, FlockOperation::NonBlockingLockExclusive)
-            .map_err(|error| Error::io(&beside)(error.into()))?;
-        let path = parent.join(format!("{prefix}{id}"));
-        fs::rename(&beside, &path).map_err(Error::io(&path))?;
-        Ok(Self { path, _lock: lock })
-    }
-}
-
-impl Drop for StagingFolder {
-    fn drop(&mut self) {
-        // What cannot be removed now is removed by the next flow to the same place.
-        let _ = fs::remove_dir_all(&self.path);
-    }
-}
-
-/// Removes what processes have left that were killed.
-fn remove_abandoned(parent: &Path, prefix: &str) {
-    for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
-        let is_staging = entry.file_name().to_string_lossy().starts_with(prefix);
-        let lock = File::open(entry.path().join(LOCK)).ok().filter(|_| is_staging);
-        let free = |lock| flock(lock, FlockOperation::NonBlockingLockExclusive).is_ok();
-        if lock.as_ref().is_some_and(free) {
-            let _ = fs::remove_dir_all(entry.path());
-        }
-    }
+fn staging_folder(out: &Path) -> Result<LockedFolder, Error> {
+    let name = out.file_name().unwrap_or_default().to_string_lossy();
+    let parent = match out.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    fs::create_dir_all(parent).map_err(Error::io(parent))?;
+    let parent = fs::canonicalize(parent).map_err(Error::io(parent))?;
+    LockedFolder::create(&parent, &format!(".{name}.flow-"), LOCK).map_err(Error::io(&parent))
 }
 
 #[cfg(test)]

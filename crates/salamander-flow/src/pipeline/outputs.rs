@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use salamander_core::layout::{ASSETS, CHECKPOINTS};
+use salamander_core::layout::{ASSETS, CHECKPOINTS, COUNTED};
 use serde_json::Value as Json;
 
 use super::digest::{Digester, Writers, files_below};
@@ -176,6 +176,6 @@ fn is_learned(place: &Path, file: &Path) -> bool {
         place.components().chain(file.components()).any(|found| found.as_os_str() == part)
     };
     let listed = file.extension().is_some_and(|ending| ending == "json" || ending == "yaml");
-    let counted = file.file_name().is_some_and(|name| name == "counted");
-    LEARNED.into_iter().any(within) && !counted && (!listed || within("assets"))
+    let counted = file.file_name().is_some_and(|name| name == COUNTED);
+    LEARNED.into_iter().any(within) && !counted && (!listed || within(ASSETS))
 }

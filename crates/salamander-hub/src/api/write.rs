@@ -10,7 +10,7 @@ use super::Api;
 use super::reply::Body;
 use crate::Error;
 use crate::create::{CreateRequest, check_label};
-use crate::hub::{Hub, Speaker, now};
+use crate::hub::{Hub, Registration, Speaker, now};
 use crate::ids::{ExperimentId, RunId};
 use crate::operation::{Operation, Wanted};
 use crate::store::users::{User, UserRole};
@@ -162,8 +162,9 @@ pub(super) async fn register(
     Body(new): Body<NewVersion>,
 ) -> Response {
     change(&api, move |hub| {
-        let place = (new.run, new.checkpoint.as_str());
-        let version = hub.register(&Speaker(user.name), (&name, &new.notes), place)?;
+        let NewVersion { run, checkpoint, notes } = &new;
+        let asked = Registration { model: &name, run: *run, checkpoint, notes };
+        let version = hub.register(&Speaker(user.name), asked)?;
         hub.store().model_version(&format!("{name}@{version}"))
     })
     .await

@@ -294,13 +294,15 @@ pub(crate) fn append(
         .filter(|block| block.text.len() < BLOCK);
     if let Some(block) = open {
         let (now, later) = rest.split_at(cut(rest, BLOCK - block.text.len()));
-        write(tx, run, Some(&block), (process, block.first_line), &format!("{}{now}", block.text))?;
+        let text = &format!("{}{now}", block.text);
+        let grown = BlockText { process, first_line: block.first_line, text };
+        write(tx, run, Some(block.id), grown)?;
         number += now.lines().count() as i64;
         rest = later;
     }
     while !rest.is_empty() {
         let (now, later) = rest.split_at(cut(rest, BLOCK));
-        write(tx, run, None, (process, number), now)?;
+        write(tx, run, None, BlockText { process, first_line: number, text: now })?;
         number += now.lines().count() as i64;
         rest = later;
     }
@@ -314,21 +316,24 @@ fn cut(text: &str, bytes: usize) -> usize {
     text[from..].find('\n').map_or(text.len(), |at| from + at + 1)
 }
 
-fn write(
-    tx: &Tx<'_>,
-    run: RunId,
-    grown: Option<&LogBlock>,
-    (process, first_line): (&str, i64),
-    text: &str,
-) -> Result<(), Error> {
+/// What is written of a block.
+struct BlockText<'a> {
+    process: &'a str,
+    first_line: i64,
+    text: &'a str,
+}
+
+/// Writes a block: one that is there already and has grown, or a new one.
+fn write(tx: &Tx<'_>, run: RunId, grown: Option<i64>, block: BlockText<'_>) -> Result<(), Error> {
+    let BlockText { process, first_line, text } = block;
     let times = || text.lines().filter_map(time);
     let (first, last, lines) = (times().min(), times().max(), text.lines().count() as i64);
     let id = match grown {
-        Some(block) => {
+        Some(id) => {
             let sql = "UPDATE log_blocks SET lines = ?2, first_time = ?3, last_time = ?4, text = ?5 WHERE id = ?1";
-            tx.prepare_cached(sql)?.execute(params![block.id, lines, first, last, text])?;
-            tx.prepare_cached("DELETE FROM log_words WHERE rowid = ?1")?.execute([block.id])?;
-            block.id
+            tx.prepare_cached(sql)?.execute(params![id, lines, first, last, text])?;
+            tx.prepare_cached("DELETE FROM log_words WHERE rowid = ?1")?.execute([id])?;
+            id
         }
         None => {
             let sql = "INSERT INTO log_blocks (run, process, first_line, lines, first_time, last_time, text) \

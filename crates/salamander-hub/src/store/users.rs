@@ -111,12 +111,7 @@ impl Store {
         Ok(token)
     }
 
-    /// Whose token this is; `None`: nobody's, or it has expired.
-    pub fn user_of(&self, token: &str, now: i64) -> Result<Option<User>, Error> {
-        Ok(self.login(token, now)?.map(|(user, _)| user))
-    }
-
-    /// Whose token this is, and when it expires.
+    /// Whose token this is, and when it expires; `None`: nobody's, or it has expired.
     pub(crate) fn login(
         &self,
         token: &str,
@@ -201,16 +196,16 @@ mod tests {
             assert!(!store.has_tokens().expect("read"));
             let token = store.new_token("ada", 0, Some(100)).expect("made");
             let ada = User { name: "ada".into(), role: UserRole::Editor };
-            assert_eq!(store.user_of(&token, 99).expect("read"), Some(ada));
-            assert_eq!(store.user_of(&token, 100).expect("read"), None, "expired");
+            assert_eq!(store.login(&token, 99).expect("read"), Some((ada, Some(100))));
+            assert_eq!(store.login(&token, 100).expect("read"), None, "expired");
             let (id, _) = token.rsplit_once('_').expect("two parts");
             for forged in
                 [format!("{id}_{}", "0".repeat(64)), id.to_string(), "slm__".into(), "".into()]
             {
-                assert_eq!(store.user_of(&forged, 0).expect("read"), None, "{forged}");
+                assert_eq!(store.login(&forged, 0).expect("read"), None, "{forged}");
             }
             store.remove_user("ada").expect("removed");
-            assert_eq!(store.user_of(&token, 0).expect("read"), None);
+            assert_eq!(store.login(&token, 0).expect("read"), None);
             assert!(store.set_user("a b", UserRole::Viewer, 0).is_err());
         });
     }

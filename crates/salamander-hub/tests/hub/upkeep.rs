@@ -15,7 +15,9 @@ use salamander_hub::queue::Queue;
 use salamander_hub::remote::{RemoteLife, RemotePart, RemoteRun};
 use salamander_hub::server::Listen;
 use salamander_hub::store::logs::LogQuery;
-use salamander_hub::{CreateRequest, Daemon, DaemonOptions, Error, ExperimentId, RunId, Speaker};
+use salamander_hub::{
+    CreateRequest, Daemon, DaemonOptions, Error, ExperimentId, Registration, RunId, Speaker,
+};
 use serde_json::Value as Json;
 
 use crate::folders::{EXPERIMENT, Serving, write_run};
@@ -81,7 +83,8 @@ fn checkpoints_go_when_an_experiment_ends_and_those_that_are_needed_stay() {
     let made =
         salamander_hub::operation::Operation::CreateModel { model, description: String::new() };
     s.hub.say(&by, made).expect("made");
-    s.hub.register(&by, ("digits", ""), (id, "step-00000003")).expect("registered");
+    let asked = Registration { model: "digits", run: id, checkpoint: "step-00000003", notes: "" };
+    s.hub.register(&by, asked).expect("registered");
     s.end(first, "completed");
     s.until(first, "completed");
     while there(&run).len() > 3 {

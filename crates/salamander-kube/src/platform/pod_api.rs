@@ -94,8 +94,7 @@ impl PodApi {
         // Its owner is the deadline of `retry`.
         tokio::spawn(async move {
             for (group, kind, name) in belongings {
-                let place = (group, kind, name.as_str());
-                if let Err(error) = retry(|| api.add_owner(place, &owner)).await {
+                if let Err(error) = retry(|| api.add_owner(group, kind, &name, &owner)).await {
                     warn!(%error, "it stays when the job is deleted");
                 }
             }

@@ -46,7 +46,7 @@ pub(super) fn run(
     std::thread::scope(|scope| {
         for _ in 0..connections {
             let (send, next, window) = (send.clone(), &next, &window);
-            scope.spawn(move || ask((inference, jobs), next, window, &send));
+            scope.spawn(move || ask(inference, jobs, next, window, &send));
         }
         drop(send);
         // Whoever waits for its turn must not wait any more when this ends.
@@ -96,7 +96,8 @@ impl Drop for OpenAtTheEnd<'_> {
 }
 
 fn ask(
-    (inference, jobs): (&Inference, &Jobs),
+    inference: &Inference,
+    jobs: &Jobs,
     next: &AtomicU64,
     window: &AskingWindow,
     send: &SyncSender<Answered>,

@@ -141,7 +141,8 @@ pub fn stream(
 pub fn follow(
     inference: &Inference,
     file: &Path,
-    (out, to): (Option<&Path>, &mut dyn Write),
+    out: Option<&Path>,
+    to: &mut dyn Write,
     stop: Arc<AtomicBool>,
 ) -> Result<u64, Error> {
     let lines = following::GrowingFile::open(file, stop).map_err(Error::io(file))?;

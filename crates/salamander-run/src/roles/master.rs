@@ -17,7 +17,7 @@ use salamander_master::{Config, ModePlan, PlatformKind, Sink};
 use salamander_net::{Backoff, Keys, retry};
 use salamander_track::{Patience, Tracker};
 use salamander_train::callback::{Callback, Control};
-use salamander_train::checkpoint::{Counted, RemoteCheckpoints, remove_leftovers};
+use salamander_train::checkpoint::{Counted, RemoteCheckpoints};
 use salamander_train::device;
 use salamander_train::example::AssetFiles;
 use salamander_train::model::Models;
@@ -35,7 +35,7 @@ use crate::distributed::finish;
 #[cfg(feature = "kube")]
 use crate::experiment::in_file;
 use crate::experiment::load;
-use crate::folder::RunFolder;
+use crate::folder::{RunFolder, tidy};
 use crate::folder_status::note_plan;
 use crate::keys::KeyFiles;
 use crate::metrics_log::{MetricsLog, cut_after};
@@ -192,13 +192,6 @@ impl ByHand {
         });
         Summary::new(run, &finished, class_names.unwrap_or_default()).write();
         tidy(run);
-    }
-}
-
-/// Removes what killed processes have left among the checkpoints of a run that is over.
-fn tidy(run: &RunLayout) {
-    if let Err(error) = remove_leftovers(&run.checkpoints()) {
-        tracing::warn!(%error, "what killed processes have left among the checkpoints stays there");
     }
 }
 

@@ -173,7 +173,7 @@ impl JournalUploads {
         woken: &Receiver<()>,
         silent: &mut Option<Instant>,
     ) -> Result<(), NotPut<Error>> {
-        let mut pause = PAUSES.0;
+        let mut backoff = Backoff::new(PAUSES.0, PAUSES.1);
         loop {
             let error = match self.put() {
                 Err(NotPut::Unknown(error)) => error,
@@ -185,10 +185,10 @@ impl JournalUploads {
                 tracing::error!(%error, store, "the run's files are not in the store");
                 return Err(NotPut::Unknown(error));
             }
+            let pause = backoff.wait().unwrap_or(PAUSES.1);
             if let Err(RecvTimeoutError::Disconnected) = woken.recv_timeout(pause) {
                 std::thread::sleep(pause);
             }
-            pause = (pause * 2).min(PAUSES.1);
         }
     }
 

@@ -1,14 +1,12 @@
 //! What the workers of an evaluation or a prediction are told, and the folder that they leave their parts in.
 
-use std::fs::{self, File};
+use std::fs;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FlockOperation, flock};
 use salamander_core::experiment::Experiment;
-use salamander_core::layout::RunLayout;
+use salamander_core::layout::{self, RunLayout};
 use salamander_data::Dataset;
-use salamander_files::{Durability, replace};
-use salamander_net::Token;
+use salamander_files::{Durability, LockedFolder, replace};
 use salamander_train::evaluate::Over;
 use serde::{Deserialize, Serialize};
 
@@ -109,46 +107,19 @@ pub(crate) fn part_name(task: u64, fence: u64) -> String {
 /// The folder of the parts; removed at the end.
 pub(crate) struct Scratch {
     layout: RunLayout,
-    /// Held, not read: a folder whose lock is free was left by a process that was killed.
-    _lock: File,
+    /// Held, not read.
+    _folder: LockedFolder,
 }
 
 impl Scratch {
     /// Makes a folder within a run's, and removes what others have left there.
     pub(crate) fn create(folder: &Path) -> Result<Self, Error> {
-        remove_abandoned(folder);
-        let name = format!("{PREFIX}{:.8}", Token::random()?.to_hex());
-        // Locked before it has the name that others look for.
-        let beside = RunLayout::new(folder.join(format!(".{name}")));
-        let lock = fs::create_dir(beside.folder()).and_then(|()| File::create(beside.lock()));
-        let lock = lock.map_err(Error::io(folder))?;
-        flock(&lock, FlockOperation::NonBlockingLockExclusive)
-            .map_err(|error| Error::io(folder)(error.into()))?;
-        let layout = RunLayout::new(folder.join(name));
-        fs::rename(beside.folder(), layout.folder()).map_err(Error::io(folder))?;
-        Ok(Self { layout, _lock: lock })
+        let made = LockedFolder::create(folder, PREFIX, layout::LOCK).map_err(Error::io(folder))?;
+        Ok(Self { layout: RunLayout::new(made.path()), _folder: made })
     }
 
     pub(crate) fn layout(&self) -> &RunLayout {
         &self.layout
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        // What cannot be removed now is removed by the next one.
-        let _ = fs::remove_dir_all(self.layout.folder());
-    }
-}
-
-fn remove_abandoned(folder: &Path) {
-    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
-        let is_scratch = entry.file_name().to_string_lossy().starts_with(PREFIX);
-        let lock = File::open(RunLayout::new(entry.path()).lock()).ok().filter(|_| is_scratch);
-        let free = |lock| flock(lock, FlockOperation::NonBlockingLockExclusive).is_ok();
-        if lock.as_ref().is_some_and(free) {
-            let _ = fs::remove_dir_all(entry.path());
-        }
     }
 }
 
@@ -157,16 +128,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_killed_process_left_is_removed_and_what_is_in_use_is_not() {
+    fn the_folder_of_parts_is_known_as_one_in_use_and_what_was_left_is_removed() {
         let run = tempfile::tempdir().expect("a folder");
         let left = run.path().join("tasks-1");
         fs::create_dir(&left).expect("made");
-        File::create(RunLayout::new(&left).lock()).expect("made");
+        fs::write(RunLayout::new(&left).lock(), "").expect("written");
         let scratch = Scratch::create(run.path()).expect("made");
-        assert!(!left.exists());
-        remove_abandoned(run.path());
+        assert!(!left.exists() && scratch.layout().lock().is_file());
         let path = scratch.layout().folder().to_path_buf();
-        assert!(path.exists());
         drop(scratch);
         assert!(!path.exists());
     }

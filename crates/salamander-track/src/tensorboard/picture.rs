@@ -9,21 +9,6 @@ use crate::about::Confusion;
 
 /// The side of the picture that is aimed at, in pixels.
 const SIDE: usize = 512;
-/// Cells from this size on have their count in them.
-const NUMBERED: usize = 22;
-/// The digits, five rows of three bits each.
-const DIGITS: [[u8; 5]; 10] = [
-    [7, 5, 5, 5, 7],
-    [2, 6, 2, 2, 7],
-    [7, 1, 7, 4, 7],
-    [7, 1, 3, 1, 7],
-    [5, 5, 7, 1, 1],
-    [7, 4, 7, 1, 7],
-    [7, 4, 7, 5, 7],
-    [7, 1, 1, 2, 2],
-    [7, 5, 7, 5, 7],
-    [7, 5, 7, 1, 7],
-];
 
 /// A picture of red, green and blue bytes.
 pub struct RgbPicture {
@@ -45,12 +30,7 @@ impl RgbPicture {
             let total: u64 = row.iter().sum();
             for (predicted, count) in row.iter().enumerate() {
                 let share = if total == 0 { 0.0 } else { *count as f64 / total as f64 };
-                let corner = (predicted * cell, truth * cell);
-                picture.fill(corner, cell, shade(share));
-                if cell >= NUMBERED {
-                    let ink = if share > 0.5 { [255; 3] } else { [40; 3] };
-                    picture.number(corner, cell, *count, ink);
-                }
+                picture.fill((predicted * cell, truth * cell), cell, shade(share));
             }
         }
         picture
@@ -81,26 +61,6 @@ impl RgbPicture {
                 // One pixel of white between large cells.
                 let gap = cell > 8 && (x == left || y == top);
                 self.set(x, y, if gap { [255; 3] } else { color });
-            }
-        }
-    }
-
-    fn number(&mut self, (left, top): (usize, usize), cell: usize, number: u64, ink: [u8; 3]) {
-        let text = number.to_string();
-        let scale = if text.len() * 8 + 2 <= cell { 2 } else { 1 };
-        let (width, height) = (text.len() * 4 * scale, 5 * scale);
-        if width + 2 > cell {
-            return;
-        }
-        let (left, top) = (left + (cell - width) / 2, top + (cell - height) / 2);
-        for (place, digit) in text.bytes().enumerate() {
-            let rows = DIGITS[usize::from(digit - b'0') % 10];
-            for y in 0..height {
-                for x in 0..3 * scale {
-                    if rows[y / scale] >> (2 - x / scale) & 1 == 1 {
-                        self.set(left + place * 4 * scale + x, top + y, ink);
-                    }
-                }
             }
         }
     }

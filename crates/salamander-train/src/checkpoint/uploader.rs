@@ -7,6 +7,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
 use salamander_core::layout::{COUNTED, EXPERIMENT, METRICS};
+use salamander_net::Backoff;
 
 use super::remote::RemoteCheckpoints;
 use super::{CheckpointStore, Keeping};
@@ -75,7 +76,7 @@ struct UploadThread {
 
 impl UploadThread {
     fn work(mut self) {
-        let mut pause = FIRST;
+        let mut backoff = Backoff::new(FIRST, LONGEST);
         loop {
             let Some(waiting) = &self.next else {
                 self.settle();
@@ -87,14 +88,13 @@ impl UploadThread {
             };
             match self.upload(&waiting.path) {
                 Ok(()) => {
-                    pause = FIRST;
+                    backoff.reset();
                     self.done();
                 }
                 Err(error) => {
                     let store = self.remote.url();
                     tracing::warn!(%error, store, "a checkpoint is not in the store yet; trying again");
-                    self.rest(pause, &error);
-                    pause = (pause * 2).min(LONGEST);
+                    self.rest(backoff.wait().unwrap_or(LONGEST), &error);
                 }
             }
         }

@@ -163,3 +163,28 @@ impl TableBuilder {
         Param::initialized(ParamId::new(), Tensor::from_inner(weight).require_grad())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ROWS: usize = 500;
+
+    /// The first values of a table's rows of 8.
+    fn first(describe: impl FnOnce(TableBuilder) -> TableBuilder) -> Vec<f32> {
+        let builder = TableBuilder::new(Tables::default(), Device::flex().autodiff(), 1, "t", 8);
+        let rows = describe(builder).parameter(ROWS).val().into_data();
+        rows.try_into_vec::<f32>().expect("floats")
+    }
+
+    #[test]
+    fn rows_start_with_the_values_that_were_described() {
+        assert_eq!(first(|table| table.constant(0.5)), [0.5; 8 * ROWS]);
+        let cut = first(|table| table.truncated_normal(1.0, 0.1));
+        assert!(cut.iter().all(|value| (value - 1.0).abs() < 0.2001), "two deviations at most");
+        assert!(cut.iter().any(|value| (value - 1.0).abs() > 0.1), "and not all the same");
+        let square = |value: &f32| f64::from(*value).powi(2);
+        let variance = first(TableBuilder::he).iter().map(square).sum::<f64>() / (8 * ROWS) as f64;
+        assert!((variance - 2.0 / 8.0).abs() < 0.03, "{variance}");
+    }
+}

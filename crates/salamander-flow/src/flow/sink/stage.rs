@@ -178,7 +178,8 @@ impl MapStage {
             let mut writer = ShardWriter::new(&job.sink, columns.clone(), place)?;
             rows.batches(|_, batch| writer.write(&columns.apply(&batch)?))?;
             // A shard for each task, so that their number is what was asked for.
-            report.add_shards(writer.finish(true)?, folder, name)?;
+            let (shards, words) = writer.finish(true)?;
+            report.add_shards(shards, words, folder, name)?;
         }
         report.add_bad(&cx.bad.take(), folder, name)?;
         Ok(report)
@@ -199,7 +200,8 @@ impl SortStage {
             let place = ShardPlace { folder, name: name.to_string(), part };
             let mut writer = ShardWriter::new(&self.sink, columns.clone(), place)?;
             writer.write(&take_record_batch(&rows, &UInt32Array::from(places))?)?;
-            report.add_shards(writer.finish(false)?, folder, name)?;
+            let (shards, words) = writer.finish(false)?;
+            report.add_shards(shards, words, folder, name)?;
         }
         Ok(report)
     }
@@ -243,7 +245,8 @@ impl TaskReport {
 
     fn add_shards(
         &mut self,
-        (shards, words): (Vec<ShardFile>, Option<Vocabularies>),
+        shards: Vec<ShardFile>,
+        words: Option<Vocabularies>,
         folder: &Path,
         name: &str,
     ) -> Result<(), Error> {

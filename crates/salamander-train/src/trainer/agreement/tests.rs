@@ -1,45 +1,7 @@
 //! Members in threads of the test, one of which holds something else.
 
-use burn::module::{Initializer, Module};
-use burn::nn::{Linear, LinearConfig};
-use burn::tensor::Tensor;
-use salamander_core::optimizer::Optimizer;
-
 use super::*;
-use crate::context::Context;
-use crate::testing::{Flip, Points, TestPoint, setup, train_together};
-use crate::trial::BuildError;
-
-/// linear.
-#[derive(Module, Debug)]
-struct LinearNet {
-    out: Linear,
-}
-
-impl Trial for LinearNet {
-    const NAME: &'static str = "net";
-    type Hparams = ();
-    type Example = TestPoint;
-    type Output = Tensor<2>;
-
-    fn build(cx: &Context<()>) -> Result<Self, BuildError> {
-        // Threads of one process share one generator, so that nothing may be drawn.
-        let layer = LinearConfig::new(2, 2).with_initializer(Initializer::Zeros);
-        Ok(Self { out: layer.init(&cx.device) })
-    }
-
-    fn forward(&self, batch: &Points) -> Tensor<2> {
-        self.out.forward(batch.at.clone())
-    }
-
-    fn loss(&self, output: &Tensor<2>, batch: &Points) -> Tensor<1> {
-        crate::loss::cross_entropy(output, &batch.side)
-    }
-
-    fn optimizer(_: &()) -> impl Into<Optimizer> {
-        Optimizer::sgd(0.1)
-    }
-}
+use crate::testing::{Flip, LinearNet, setup, train_together};
 
 #[test]
 fn most_members_are_right() {
@@ -71,7 +33,7 @@ fn ends(size: usize, off: Option<usize>, flip: Option<Flip>) -> Vec<String> {
     let rest = "hyperparameters: {global_batch_size: 4}\nmicro_batches: 3\nworkers: 3\n\
                 strategy: allreduce\nreproducibility: {experiment_seed: 1}\n\
                 max_length: {epochs: 2}\n";
-    let ends = train_together::<LinearNet>(
+    let ends = train_together::<LinearNet<2>>(
         size,
         |rank| {
             let own = folder.path().join(rank.to_string());
