@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use salamander_hub::api::Access;
 use salamander_hub::gc::CollectRequest;
 use salamander_hub::ingest::Ingester;
-use salamander_hub::operation::Wanted;
+use salamander_hub::operation::{Operation, Wanted};
 use salamander_hub::queue::Queue;
 use salamander_hub::remote::{RemoteLife, RemotePart, RemoteRun};
 use salamander_hub::server::Listen;
@@ -80,8 +80,7 @@ fn checkpoints_go_when_an_experiment_ends_and_those_that_are_needed_stay() {
     let id: RunId = format!("{first}.1").parse().expect("a run");
     let by = Speaker::default();
     let model = "digits".to_string();
-    let made =
-        salamander_hub::operation::Operation::CreateModel { model, description: String::new() };
+    let made = Operation::CreateModel { model, description: String::new() };
     s.hub.say(&by, made).expect("made");
     let asked = Registration { model: "digits", run: id, checkpoint: "step-00000003", notes: "" };
     s.hub.register(&by, asked).expect("registered");
