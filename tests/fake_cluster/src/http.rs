@@ -194,9 +194,12 @@ impl Server {
     /// Ends an object: a pod that runs gets its time, what somebody holds stays until it is let go, everything else
     /// is gone at once.
     pub(crate) fn end(self: &Arc<Self>, key: &Key, grace: i64) {
-        if grace > 0 && self.kubelet.asks_to_leave(self, key) {
+        if grace > 0 && self.kubelet.holds(key) {
+            // Before it is asked: whoever sees it end looks whether it was to leave.
             self.mark(key, grace);
-            return;
+            if self.kubelet.asks_to_leave(key) {
+                return;
+            }
         }
         self.kubelet.forget(key);
         self.mark(key, 0);

@@ -88,8 +88,14 @@ impl Kubelet {
         }
     }
 
+    /// Whether a pod runs, as far as its node says.
+    pub(crate) fn holds(&self, key: &Key) -> bool {
+        let state = self.state();
+        state.lost.contains(key) || state.running.contains_key(key)
+    }
+
     /// Sends SIGTERM to a pod that runs; false if nothing has to be waited for.
-    pub(crate) fn asks_to_leave(&self, _server: &Arc<Server>, key: &Key) -> bool {
+    pub(crate) fn asks_to_leave(&self, key: &Key) -> bool {
         let state = self.state();
         if state.lost.contains(key) {
             return true;
