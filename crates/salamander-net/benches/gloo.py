@@ -2,7 +2,8 @@
 
 Each line of input is a command, and each has one line of output:
     join PREFIX RANK SIZE PORT      makes the group; rank 0 of the first one has the store
-    reduce LEN WARMUP OPS           sums in place; prints seconds and CPU seconds of all the sums
+    reduce LEN WARMUP OPS ORDER     sums in place, in the order that Gloo has; prints seconds and CPU
+                                    seconds of all the sums
     survive LEN PREFIX RANK SIZE    sums until a member is gone, makes the group again without it,
                                     sums; prints the clock when that sum is right
 """
@@ -39,7 +40,7 @@ def join(prefix, rank, size, port):
     return "joined"
 
 
-def reduce(length, warmup, ops):
+def reduce(length, warmup, ops, _order):
     values = torch.ones(int(length))
     for _ in range(int(warmup)):
         dist.all_reduce(values)

@@ -18,7 +18,7 @@ use crate::socket::{Received, Socket, wait_for};
 use crate::{Cancel, Error, Fold, ring};
 
 /// Values of a part that travel before those of the next part.
-const PIECE: usize = 32 << 10;
+const PIECE: usize = 64 << 10;
 /// Pieces of a member that may wait for those of the others.
 const AHEAD: usize = 4;
 const VALUE: usize = size_of::<f32>();
@@ -127,22 +127,17 @@ impl<'a> Direct<'a> {
         (header, sums.get(at - of_parts..).unwrap_or_default())
     }
 
+    /// Sends a piece at most, so that a member takes what comes while it is in the processor's caches: what all of them
+    /// would send ahead of that fills the system's buffers, and comes from memory.
     fn send(&self, peer: &mut DirectPeer<'_>) -> Result<usize, Error> {
-        let mut sent = 0;
-        loop {
-            let (header, body) = self.outgoing(peer);
-            let offered = header.len() + body.len();
-            if offered == 0 {
-                return Ok(sent);
-            }
-            let now = peer.socket.send_both_now(header, body);
-            let now = now.map_err(|error| Error::lost(peer.rank, error))?;
-            peer.sent += now;
-            sent += now;
-            if now < offered {
-                return Ok(sent);
-            }
+        let (header, body) = self.outgoing(peer);
+        if header.is_empty() && body.is_empty() {
+            return Ok(0);
         }
+        let sent = peer.socket.send_both_now(header, body);
+        let sent = sent.map_err(|error| Error::lost(peer.rank, error))?;
+        peer.sent += sent;
+        Ok(sent)
     }
 
     /// Receives what has come from a member, and waits for a moment if that is all there is to do.
