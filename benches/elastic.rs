@@ -13,7 +13,7 @@ use benches::as_program;
 
 const WORKERS: usize = 2;
 const EVERY: Duration = Duration::from_secs(10);
-const EPOCHS: u64 = 160;
+const EPOCHS: u64 = 800;
 
 fn main() -> ExitCode {
     if let Some(code) = as_program() {
