@@ -22,6 +22,7 @@ mod store;
 use std::ffi::{OsStr, OsString};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -265,13 +266,32 @@ impl Drop for Cluster {
     fn drop(&mut self) {
         self.server.kubelet.shutdown();
         if std::thread::panicking() {
-            let logs = std::fs::read_dir(self.server.kubelet.folder().join("logs"));
-            for entry in logs.into_iter().flatten().flatten() {
-                let text = std::fs::read_to_string(entry.path()).unwrap_or_default();
-                eprintln!("--- {}\n{text}", entry.path().display());
-            }
+            eprintln!("{}", last_words(&self.server.kubelet.folder().join("logs")));
         }
     }
+}
+
+/// The end of what all containers said, in the order of time. Reports keep only the end of what a test printed, and
+/// there the reason of its failure must be too.
+fn last_words(logs: &Path) -> String {
+    let mut said = Vec::new();
+    for entry in std::fs::read_dir(logs).into_iter().flatten().flatten() {
+        let text = std::fs::read_to_string(entry.path()).unwrap_or_default();
+        let pod = entry.file_name().to_string_lossy().into_owned();
+        for line in text.lines() {
+            let value: Value = serde_json::from_str(line).unwrap_or_default();
+            let time = value["timestamp"].as_str().unwrap_or_default().to_string();
+            let words = match &value["fields"] {
+                Value::Null => line.to_string(),
+                fields => fields.to_string(),
+            };
+            said.push((time, format!("{pod} {}", words.chars().take(200).collect::<String>())));
+        }
+    }
+    said.sort();
+    let end = said.len().saturating_sub(30);
+    let lines = said[end..].iter().map(|(time, words)| format!("{time} {words}"));
+    lines.collect::<Vec<_>>().join("\n")
 }
 
 /// A pod that has not ended.

@@ -139,7 +139,12 @@ impl Stage {
 
     /// How often all workers began to train together, by the logs of masters. Without waiting there is no such moment.
     fn generations(&self) -> usize {
-        let began = format!("began: {} members", self.fire.workers);
+        self.generations_of(self.fire.workers as usize)
+    }
+
+    /// How often so many workers began to train together.
+    fn generations_of(&self, members: usize) -> usize {
+        let began = format!("began: {members} member");
         let logs = std::fs::read_dir(self.cluster.server.kubelet.folder().join("logs"));
         let logs = logs.into_iter().flatten().flatten().map(|entry| entry.path());
         let masters = logs.filter(|path| path.to_string_lossy().contains("-master-"));
@@ -219,11 +224,17 @@ impl Stage {
 
     /// Asks for another number of pods, and waits until as many of a role train.
     pub(super) fn scale(&mut self, wanted: &[&str], role: &str, number: usize) {
+        let regroups = role == "worker" && !self.fire.asynchronous;
+        let before = self.generations_of(number);
         self.ok(&[&["scale", "tally"], wanted].concat());
         self.wait(&format!("{number} of {role}"), |stage| {
             let pods = stage.cluster.pods("tally", role);
             pods.iter().filter(|pod| pod.phase == "Running" && !pod.leaving).count() == number
                 && pods.len() == number
+        });
+        // A pod that runs may hold nothing yet: whoever trained alone until then must not be killed as one of several.
+        self.wait("they train together", |stage| {
+            !regroups || stage.generations_of(number) > before
         });
         self.trains_on();
     }
