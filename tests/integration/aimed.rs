@@ -252,7 +252,7 @@ fn list_files(folder: &Path, files: &mut Vec<PathBuf>) {
     }
 }
 
-fn copy_folder(from: &Path, to: &Path) {
+pub(crate) fn copy_folder(from: &Path, to: &Path) {
     fs::create_dir_all(to).expect("made");
     for entry in fs::read_dir(from).expect("a folder").flatten() {
         let (path, copy) = (entry.path(), to.join(entry.file_name()));

@@ -3,6 +3,7 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
+use std::process::Child;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
@@ -140,6 +141,36 @@ fn has_the_bits_of_one_process(place: &Workplace, experiment: &str, summary: &Va
     assert_eq!(summary["weights_hash"], expected["weights_hash"], "{summary}");
 }
 
+/// The summary of a run that nothing holds up any more; if it does not end well, its logs say what it waits for.
+pub(crate) fn end_of(child: &mut Child, run: &Path) -> Value {
+    let begun = Instant::now();
+    let status = loop {
+        match child.try_wait().expect("a state") {
+            Some(status) => break Some(status),
+            None if begun.elapsed() > Duration::from_secs(180) => break None,
+            None => std::thread::sleep(Duration::from_millis(20)),
+        }
+    };
+    if !status.is_some_and(|status| status.success()) {
+        // Its processes end with it.
+        let _ = child.kill();
+        panic!("not an end, or no good one: {status:?}\n{}", logs_of(run));
+    }
+    let text = std::fs::read_to_string(run.join("summary.json")).expect("a summary");
+    serde_json::from_str(&text).expect("JSON")
+}
+
+fn logs_of(run: &Path) -> String {
+    let logs = std::fs::read_dir(run.join("logs")).into_iter().flatten().flatten();
+    let shown = logs.map(|log| {
+        let text = std::fs::read_to_string(log.path()).unwrap_or_default();
+        let lines: Vec<&str> = text.lines().collect();
+        let last = lines[lines.len().saturating_sub(30)..].join("\n");
+        format!("{}:\n{last}\n", log.path().display())
+    });
+    shown.collect()
+}
+
 #[test]
 fn ctrl_c_ends_every_process_and_the_run_goes_on_later() {
     let place = Workplace::new();
@@ -229,6 +260,41 @@ fn a_worker_that_hangs_is_replaced() {
     assert!(summary["restarts"]["worker"].as_u64() >= Some(1), "{summary}");
     for line in summary["ledger"].as_array().expect("a ledger") {
         assert_eq!((&line["applied"], &line["missing"]), (&4000.into(), &0.into()), "{line}");
+    }
+    has_the_bits_of_one_process(&place, &experiment, &summary);
+}
+
+/// The others wait for its part of the validation. Before a run its model is tried on the first two records of each
+/// file, so that only a worker comes to the last one, and only when it validates.
+#[test]
+fn a_worker_that_hangs_while_it_validates_is_replaced() {
+    let place = Workplace::new();
+    let ids = |ids: std::ops::Range<u32>| ids.map(|id| format!("{id}\n")).collect::<String>();
+    place.write("ids.csv", &format!("id\n{}", ids(0..1200)));
+    place.write("others.csv", &format!("id\n{}", ids(1200..1400)));
+    // For one alone nobody would wait.
+    let text = "entrypoint: tally\n\
+                data: {training: ids.csv, validation: others.csv, shuffle: full}\n\
+                strategy: allreduce\n\
+                workers: {min: 2, max: 3}\n\
+                micro_batches: 3\n\
+                reproducibility: {experiment_seed: 7}\n\
+                hyperparameters: {global_batch_size: 40, records: 1400, blend: true}\n\
+                searcher: {metric: loss, max_length: {epochs: 3}}\n\
+                elastic: {silence: 1, hang: 2}\n";
+    let experiment = place.write("validated.yaml", text).display().to_string();
+    let file = place.write("hang", "whoever removes this hangs");
+    let hang = format!("hyperparameters.hang_file={}", file.display());
+    let sets = ["--set", &hang, "--set", "hyperparameters.hang_record=1399"];
+    let command = place.command(&[&["train", &experiment], &sets[..]].concat());
+    let (mut child, run) = start(command, &place, 1, Duration::ZERO);
+    let summary = end_of(&mut child, &run);
+    assert!(!file.exists(), "nobody hung");
+    let notes = place.ok(&["logs", &run.display().to_string()]).out();
+    assert!(notes.contains("replaced: it hangs"), "{notes}");
+    assert_eq!((&summary["state"], &summary["steps"]), (&"completed".into(), &90.into()));
+    for line in summary["ledger"].as_array().expect("a ledger") {
+        assert_eq!((&line["applied"], &line["missing"]), (&1200.into(), &0.into()), "{line}");
     }
     has_the_bits_of_one_process(&place, &experiment, &summary);
 }

@@ -23,6 +23,7 @@ mod interop;
 mod interrupted;
 #[cfg(feature = "long")]
 mod long;
+mod old_master;
 mod outputs;
 mod pipelines;
 mod places;

@@ -147,7 +147,7 @@ fn digits_are_read_from_s3() {
 
 /// Signs its requests by hand, so that no package is needed. The key is the well-known one of the emulator.
 const CREATE_CONTAINER: &str = r#"
-import base64, datetime, hashlib, hmac, sys, urllib.request
+import base64, datetime, hashlib, hmac, os, sys, urllib.request
 account = "devstoreaccount1"
 key = base64.b64decode("Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw==")
 
@@ -163,13 +163,22 @@ def put(path, query, body, extra):
     url = f"{sys.argv[1]}/{account}/{path}" + "".join(f"?{k}={v}" for k, v in query.items())
     urllib.request.urlopen(urllib.request.Request(url, data=body, method="PUT", headers=headers))
 
-put("digits", {"restype": "container"}, b"", {})
-with open(sys.argv[2], "rb") as file:
-    put("digits/folder/mnist-valid.recordio", {}, file.read(), {"x-ms-blob-type": "BlockBlob"})
+container = sys.argv[2]
+put(container, {"restype": "container"}, b"", {})
+for path in sys.argv[3:]:
+    with open(path, "rb") as file:
+        name = os.path.basename(path)
+        put(f"{container}/folder/{name}", {}, file.read(), {"x-ms-blob-type": "BlockBlob"})
 "#;
 
-/// A server that speaks Azure's protocol, with a container that has a folder of digits. Its files are in a workplace.
-fn azurite(test: &str, place: &Workplace) -> Option<Server> {
+/// A server that speaks Azure's protocol, with a container that has a folder of these files. Its own files are in a
+/// workplace.
+pub(crate) fn azurite(
+    test: &str,
+    place: &Workplace,
+    container: &str,
+    files: &[&str],
+) -> Option<Server> {
     let python = python(test, "hmac")?;
     let Some(azurite) = std::env::var_os("SALAMANDER_AZURITE").map(PathBuf::from) else {
         skip(test, "SALAMANDER_AZURITE names no azurite-blob (npm install azurite)");
@@ -182,19 +191,20 @@ fn azurite(test: &str, place: &Workplace) -> Option<Server> {
         command.arg("--location").arg(place.path().join("az"));
         command
     });
-    script(&python, CREATE_CONTAINER, &[&server.url(), &digits("mnist-valid.recordio")]);
+    script(&python, CREATE_CONTAINER, &[&[server.url().as_str(), container], files].concat());
     Some(server)
 }
 
 /// How the program finds it: the emulator's own address is port 10000; another one is told by a variable.
-fn azure_settings(url: &str) -> [(&str, &str); 2] {
+pub(crate) fn azure_settings(url: &str) -> [(&str, &str); 2] {
     [("AZURE_STORAGE_USE_EMULATOR", "true"), ("AZURITE_BLOB_STORAGE_URL", url)]
 }
 
 #[test]
 fn digits_are_read_from_azure() {
     let place = Workplace::new();
-    let Some(server) = azurite("digits_are_read_from_azure", &place) else { return };
+    let (test, file) = ("digits_are_read_from_azure", digits("mnist-valid.recordio"));
+    let Some(server) = azurite(test, &place, "digits", &[&file]) else { return };
     digits_are_read(&place, &azure_settings(&server.url()), "az://digits/folder/");
 }
 

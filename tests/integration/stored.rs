@@ -13,9 +13,11 @@ use rustix::process::Signal;
 use serde_json::Value;
 use tests::chaos::{self, Fire};
 
-use crate::elastic::fire;
+use crate::elastic::{end_of, fire};
 use crate::interrupted::signal;
 use crate::places::{Server, moto, s3_settings, script};
+#[cfg(feature = "long")]
+use crate::places::{azure_settings, azurite};
 use crate::support::{Ended, PROGRAM, Workplace, points_csv, weights_of};
 
 const CREATE_BUCKET: &str = r#"
@@ -36,13 +38,28 @@ assert not any("token" in key for key in keys), keys
 
 pub(crate) const STORE: &str = "s3://runs/tests";
 
-/// An S3 server with an empty bucket, reached through a gate.
+/// A server with an empty bucket, reached through a gate.
 pub(crate) struct Bucket {
-    python: PathBuf,
     server: Server,
     gate: Arc<Gate>,
     port: u16,
+    protocol: Protocol,
+    /// Lists what is in it, where it speaks S3.
+    python: Option<PathBuf>,
 }
+
+/// What a bucket's server speaks.
+struct Protocol {
+    /// The place of runs.
+    store: &'static str,
+    /// How the program finds it.
+    settings: fn(&str) -> Vec<(&str, &str)>,
+}
+
+const S3: Protocol = Protocol { store: STORE, settings: |url| s3_settings(url).to_vec() };
+#[cfg(feature = "long")]
+const AZURE: Protocol =
+    Protocol { store: "az://runs/tests", settings: |url| azure_settings(url).to_vec() };
 
 /// What may pass.
 #[derive(Default)]
@@ -64,6 +81,17 @@ impl Bucket {
     pub(crate) fn start(test: &str) -> Option<Self> {
         let (python, server) = moto(test)?;
         script(&python, CREATE_BUCKET, &[&server.url()]);
+        Some(Self { python: Some(python), ..Self::behind_a_gate(server, S3) })
+    }
+
+    /// The same in Azure's words; the server's files are in a workplace.
+    #[cfg(feature = "long")]
+    pub(crate) fn start_azure(test: &str, place: &Workplace) -> Option<Self> {
+        let server = azurite(test, place, "runs", &[])?;
+        Some(Self::behind_a_gate(server, AZURE))
+    }
+
+    fn behind_a_gate(server: Server, protocol: Protocol) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let port = listener.local_addr().expect("bound").port();
         let gate = Arc::new(Gate { uploads: usize::MAX.into(), ..Gate::default() });
@@ -75,7 +103,7 @@ impl Bucket {
                 }
             }
         });
-        Some(Self { python, server, gate, port })
+        Self { server, gate, port, protocol, python: None }
     }
 
     /// Where the program finds it.
@@ -90,7 +118,7 @@ impl Bucket {
 
     fn command(&self, place: &Workplace, args: &[&str]) -> std::process::Command {
         let mut command = place.command(args);
-        command.envs(s3_settings(&self.url()));
+        command.envs((self.protocol.settings)(&self.url()));
         command
     }
 
@@ -104,6 +132,16 @@ impl Bucket {
     #[cfg(feature = "long")]
     pub(crate) fn counted(&self) -> usize {
         self.gate.counted.load(Ordering::SeqCst)
+    }
+
+    /// Masters have put their journal, and only in the place of what they went on from.
+    fn puts_under_conditions(&self) {
+        assert!(self.gate.journals.load(Ordering::SeqCst) > 1, "masters put their journal");
+        assert_eq!(
+            self.gate.unconditional.load(Ordering::SeqCst),
+            0,
+            "only what they went on from"
+        );
     }
 
     /// Goes on with the only run in the store, on a machine that has nothing of it.
@@ -300,11 +338,10 @@ pub(crate) fn goes_on_elsewhere(test: &str, fire: &Fire) {
     proven.expect("every record exactly once per epoch, and the bits of an undisturbed run");
     let checkpoint = PathBuf::from(summary["checkpoint"].as_str().expect("a checkpoint"));
     assert!(checkpoint.starts_with(elsewhere.path().canonicalize().expect("a folder")));
-    let gate = &bucket.gate;
-    assert!(gate.journals.load(Ordering::SeqCst) > 1, "masters put their journal");
-    assert_eq!(gate.unconditional.load(Ordering::SeqCst), 0, "and only what they went on from");
+    bucket.puts_under_conditions();
     // The secret stays on its machine.
-    script(&bucket.python, NO_TOKEN, &[&bucket.server.url()]);
+    let python = bucket.python.as_ref().expect("it speaks S3");
+    script(python, NO_TOKEN, &[&bucket.server.url()]);
 }
 
 #[test]
@@ -316,27 +353,42 @@ fn a_ring_goes_on_elsewhere() {
 fn a_master_whose_run_goes_on_elsewhere_stops_leading() {
     let test = "a_master_whose_run_goes_on_elsewhere_stops_leading";
     let Some(bucket) = Bucket::start(test) else { return };
+    goes_on_while_its_master_lives(&bucket);
+}
+
+/// Nobody has killed the master of a run that somebody goes on with elsewhere, with nothing but its store.
+pub(crate) fn goes_on_while_its_master_lives(bucket: &Bucket) {
     let place = Workplace::new();
-    // Far more epochs than anybody waits for.
-    let fire = Fire { epochs: 100_000, ..fire(1, 2, 2) };
+    // Two minutes at least, until the first master is gone and it is slow no more.
+    let fire = Fire { epochs: 12, delay_ms: 100, ..fire(1, 2, 2) };
     chaos::prepare(place.path(), &fire);
-    let data = format!("data.training={}", place.path().join("ids.csv").display());
-    let args = ["train", "tally.yaml", "--json", "--store", STORE, "--set", &data];
+    let slow = place.write("slow", "");
+    let sets = [
+        format!("data.training={}", place.path().join("ids.csv").display()),
+        format!("hyperparameters.slow_file={}", slow.display()),
+        "min_checkpoint_period={batches: 4}".to_string(),
+    ];
+    let sets = sets.iter().flat_map(|set| ["--set", set.as_str()]);
+    let args = ["train", "tally.yaml", "--json", "--store", bucket.protocol.store];
+    let args: Vec<&str> = args.into_iter().chain(sets).collect();
     let mut command = bucket.command(&place, &args);
     command.stdout(Stdio::null()).stderr(Stdio::piped());
     let mut first = command.spawn().expect("the program starts");
     let list = |run| place.path().join("runs").join(run).join("checkpoints/counted");
     let begun = || run_of(&place).is_some_and(|run| list(run).exists());
     wait_until("a checkpoint counts", &mut first, begun);
-    let elsewhere = Workplace::new();
-    let resume = ["train", "--json", "--resume", &format!("{STORE}/{}", the_run(&place))];
+    let (elsewhere, run) = (Workplace::new(), the_run(&place));
+    let resume = ["train", "--json", "--resume", &format!("{}/{run}", bucket.protocol.store)];
     let mut second = bucket.start_run(&elsewhere, &resume);
-    // Nobody has killed the first one.
     let ended = first.wait_with_output().expect("ended");
     let told = String::from_utf8_lossy(&ended.stderr);
     assert_eq!(ended.status.code(), Some(1), "{told}");
     assert!(told.contains("another master leads this run"), "{told}");
     assert!(second.try_wait().expect("a child").is_none(), "the second one goes on");
-    signal(&second, Signal::TERM);
-    second.wait().expect("ended");
+    std::fs::remove_file(slow).expect("it was slow");
+    let summary = end_of(&mut second, &elsewhere.path().join("runs").join(run));
+    assert_eq!(summary["state"], "completed", "{summary}");
+    let proven = chaos::prove(Path::new(PROGRAM), place.path(), &fire, &summary);
+    proven.expect("every record exactly once per epoch, and the bits of an undisturbed run");
+    bucket.puts_under_conditions();
 }

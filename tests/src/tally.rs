@@ -29,6 +29,9 @@ pub struct Hp {
     /// A file: whichever worker removes it hangs from then on.
     #[hparam(default = None)]
     hang_file: Option<String>,
+    /// Only who computes this record does so.
+    #[hparam(default = None)]
+    hang_record: Option<u64>,
     /// A folder: each worker keeps a file in it that says whether its model computes, for those who kill it at a
     /// chosen moment.
     #[hparam(default = None)]
@@ -119,6 +122,25 @@ impl Blend {
     }
 }
 
+/// When a worker hangs.
+#[derive(Module, Debug)]
+struct Hang {
+    file: Option<String>,
+    record: Option<u64>,
+}
+
+impl Hang {
+    fn take_place(&self, ids: &Tensor<1, Int>) {
+        let is_one = |record: u64| ids.to_data().iter::<i64>().any(|id| id as u64 == record);
+        let Some(file) = self.file.as_ref().filter(|_| self.record.is_none_or(is_one)) else {
+            return;
+        };
+        if std::fs::remove_file(file).is_ok() {
+            std::thread::sleep(Duration::from_secs(3600));
+        }
+    }
+}
+
 /// A record's number.
 #[derive(Example)]
 #[example(unlabelled)]
@@ -133,7 +155,7 @@ pub struct Tally {
     weights: Embedding,
     blend: Option<Blend>,
     pace: Pace,
-    hang_file: Option<String>,
+    hang: Hang,
 }
 
 impl Trial for Tally {
@@ -144,17 +166,15 @@ impl Trial for Tally {
 
     fn build(cx: &Context<Hp>) -> Result<Self, BuildError> {
         let config = EmbeddingConfig::new(cx.hp.records, 1).with_initializer(Initializer::Zeros);
-        let hang_file = cx.hp.hang_file.clone();
+        let hang = Hang { file: cx.hp.hang_file.clone(), record: cx.hp.hang_record };
         let (weights, blend, pace) = (config.init(&cx.device), Blend::of(cx), cx.hp.pace());
-        Ok(Self { weights, blend, pace, hang_file })
+        Ok(Self { weights, blend, pace, hang })
     }
 
     fn forward(&self, batch: &NumberedBatch) -> Tensor<2> {
         let [records] = batch.id.dims();
-        let is_first = !self.pace.wait();
-        let hang_file = self.hang_file.as_ref().filter(|_| !is_first);
-        if hang_file.is_some_and(|file| std::fs::remove_file(file).is_ok()) {
-            std::thread::sleep(Duration::from_secs(3600));
+        if self.pace.wait() {
+            self.hang.take_place(&batch.id);
         }
         self.weights.forward(batch.id.clone().reshape([records, 1])).reshape([records, 1])
     }

@@ -9,7 +9,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use salamander_core::asynchronous;
+use salamander_core::asynchronous::{AsynchronousEntry, ServerCheckpoint};
 use salamander_core::elastic::Term;
 use salamander_core::experiment::{Experiment, Strategy};
 use salamander_core::layout::{COUNTED, COURSE, EXPERIMENT, JOURNAL, METRICS, RunLayout};
@@ -102,8 +102,8 @@ pub(crate) fn take_over(
     let mut note = |note| tracing::warn!("{note}");
     let attempt = || {
         let (journal, seen) = remote.get_versioned(JOURNAL)?.unzip();
-        let own = fs::read(run.journal()).ok().and_then(|own| last_term(&own));
-        let is_newer = journal.as_deref().and_then(last_term) > own;
+        let own = fs::read(run.journal()).ok().and_then(|own| reach(&own));
+        let is_newer = journal.as_deref().and_then(reach) > own;
         let brought = (own.is_none() || is_newer)
             && bring_back(remote, run, journal, Some(experiment), &mut note)?;
         Ok(TakenOver { brought, seen })
@@ -114,14 +114,26 @@ pub(crate) fn take_over(
     })
 }
 
-/// The newest term in a journal; none if it cannot be read or no master has opened it.
-fn last_term(journal: &[u8]) -> Option<Term> {
+/// How far a journal goes: the newest term in it, and the number of its records. A master that lives may have put more
+/// of the same term since a folder was made from the store. None if it cannot be read or no master has opened it.
+fn reach(journal: &[u8]) -> Option<(Term, usize)> {
     let records: Vec<Record> = records_of(journal).ok()?;
     let term = |record: &Record| match record {
         Record::Entry { term, .. } | Record::MicroBatches { term, .. } => Some(*term),
         _ => None,
     };
-    records.iter().filter_map(term).max()
+    let newest = records.iter().filter_map(term).max()?;
+    // A folder that was made from the store has left some of them out.
+    let number = records.iter().filter(|record| kept(record).is_none()).count();
+    Some((newest, number))
+}
+
+/// The asynchronous checkpoint that a record is about.
+fn kept(record: &Record) -> Option<&ServerCheckpoint> {
+    match record {
+        Record::MicroBatches { entry: AsynchronousEntry::Kept(checkpoint), .. } => Some(checkpoint),
+        _ => None,
+    }
 }
 
 /// Brings what a run has in its place in a store into a folder that is here: the files that a hub shows, and the newest
@@ -207,20 +219,12 @@ fn rewrite(run: &RunLayout, bytes: &[u8], newest: Option<&str>) -> Result<(), Er
     fs::write(&whole, bytes).map_err(Error::io(&whole))?;
     let (_, mut records) = Journal::<Record>::open(&whole)?;
     fs::remove_file(&whole).map_err(Error::io(&whole))?;
-    let kept = newest.and_then(ending);
-    records.retain(|record| match record {
-        Record::MicroBatches {
-            entry: asynchronous::AsynchronousEntry::Kept(checkpoint), ..
-        } => Some((checkpoint.id.term.0, checkpoint.id.number)) == kept,
-        _ => true,
-    });
-    let is_kept = |record: &Record| {
-        matches!(
-            record,
-            Record::MicroBatches { entry: asynchronous::AsynchronousEntry::Kept(_), .. }
-        )
+    let stored = newest.and_then(ending);
+    let is_stored = |checkpoint: &ServerCheckpoint| {
+        Some((checkpoint.id.term.0, checkpoint.id.number)) == stored
     };
-    if kept.is_some() && !records.iter().any(is_kept) {
+    records.retain(|record| kept(record).is_none_or(is_stored));
+    if stored.is_some() && !records.iter().any(|record| kept(record).is_some()) {
         return Err(Error::Invalid(format!(
             "the journal in the store does not know checkpoint {}, which counts there",
             newest.unwrap_or_default()
@@ -233,8 +237,8 @@ fn rewrite(run: &RunLayout, bytes: &[u8], newest: Option<&str>) -> Result<(), Er
 
 #[cfg(test)]
 mod tests {
-    use salamander_core::asynchronous::{AsynchronousEntry, Map, MapVersion, ServerCheckpoint};
-    use salamander_core::elastic::{Generation, Term};
+    use salamander_core::asynchronous::{Map, MapVersion};
+    use salamander_core::elastic::{Generation, MembershipEntry};
 
     use super::*;
 
@@ -245,7 +249,7 @@ mod tests {
     }
 
     /// The record of a checkpoint that counts.
-    fn kept(number: u32) -> Record {
+    fn counted(number: u32) -> Record {
         let id = Generation { term: Term(1), number };
         let map = Map { number: MapVersion(id), servers: 1 };
         let entry = AsynchronousEntry::Kept(ServerCheckpoint { id, map, epochs: 0 });
@@ -270,9 +274,20 @@ mod tests {
     }
 
     #[test]
+    fn a_journal_reaches_further_by_its_term_and_then_by_its_records() {
+        let opened = |term| Record::Entry { term: Term(term), entry: MembershipEntry::Opened };
+        let reach = |records: &[Record]| reach(&journal(records));
+        assert_eq!(reach(&[Record::Restarts(1)]), None, "no master has opened it");
+        let first = reach(&[opened(1)]);
+        assert!(first > None && first < reach(&[opened(1), Record::Restarts(1)]));
+        assert!(reach(&[opened(1), Record::Restarts(1), opened(1)]) < reach(&[opened(2)]));
+        assert_eq!(reach(&[opened(1), counted(1)]), first, "it may have been left out");
+    }
+
+    #[test]
     fn a_journal_keeps_the_checkpoint_that_is_in_the_store_and_no_later_one() {
         let (_folder, run) = run();
-        let records = [kept(1), Record::Restarts(3), kept(2)];
+        let records = [counted(1), Record::Restarts(3), counted(2)];
         rewrite(&run, &journal(&records), Some("step-00000010-1-1")).expect("fits");
         let (_, found) = Journal::<Record>::open(&run.journal()).expect("a journal");
         assert_eq!(found, records[..2]);
@@ -283,7 +298,7 @@ mod tests {
     #[test]
     fn a_journal_that_does_not_know_the_stores_checkpoint_is_refused() {
         let (_folder, run) = run();
-        let wrong = rewrite(&run, &journal(&[kept(1)]), Some("step-00000010-1-9"));
+        let wrong = rewrite(&run, &journal(&[counted(1)]), Some("step-00000010-1-9"));
         let error = wrong.expect_err("another run's").to_string();
         assert!(error.contains("does not know checkpoint step-00000010-1-9"), "{error}");
         assert!(!run.journal().exists());

@@ -6,7 +6,8 @@ use tests::chaos::{Fire, Story};
 use crate::elastic::{fire, under_fire};
 use crate::interrupted::killed_at;
 use crate::servers::killed_in_mid_move;
-use crate::stored::goes_on_elsewhere;
+use crate::stored::{Bucket, goes_on_elsewhere, goes_on_while_its_master_lives};
+use crate::support::Workplace;
 
 /// How many faults of a run were of this kind.
 fn count(story: &Story, kind: &str) -> usize {
@@ -76,4 +77,12 @@ fn tables_on_servers_go_on_elsewhere() {
 fn servers_without_waiting_go_on_elsewhere() {
     let fire = Fire { epochs: 4, servers: 2, asynchronous: true, ..fire(1, 2, 2) };
     goes_on_elsewhere("servers_without_waiting_go_on_elsewhere", &fire);
+}
+
+#[test]
+fn a_master_whose_run_goes_on_elsewhere_from_azure_stops_leading() {
+    let test = "a_master_whose_run_goes_on_elsewhere_from_azure_stops_leading";
+    let files = Workplace::new();
+    let Some(bucket) = Bucket::start_azure(test, &files) else { return };
+    goes_on_while_its_master_lives(&bucket);
 }
