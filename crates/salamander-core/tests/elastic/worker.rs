@@ -167,8 +167,8 @@ impl World {
                 let each = |word: &Word| {
                     matches!(word, Word::Report(_) | Word::Member(FromMember::Holds(_)))
                 };
-                let for_each = acted_on.filter(|(_, word)| each(word));
-                return worker.acted_on.1.extend(for_each);
+                let repeated = acted_on.filter(|(_, word)| each(word));
+                return worker.acted_on.1.extend(repeated);
             }
             Down::Order(message) => message,
         };
