@@ -8,7 +8,8 @@
 //! - `simulation`: what simulations share
 //! - `world`, `event`: time and the loop; `mood`, `faults`: what goes wrong
 //! - `master`, `worker`, `state`: the processes around the machines; `network`, `exchange`: what is between them
-//! - `rows`: parameter servers with the rows of tables; `calls`: what members ask them for
+//! - `rows`: parameter servers with the rows of tables; `calls`: what members ask them for; `leaving`: those that are
+//!   asked to leave
 //! - `truth`: what really happened, and the invariants; `stats`: what a seed went through
 
 #[path = "elastic/calls.rs"]
@@ -19,6 +20,8 @@ mod event;
 mod exchange;
 #[path = "elastic/faults.rs"]
 mod faults;
+#[path = "elastic/leaving.rs"]
+mod leaving;
 #[path = "elastic/master.rs"]
 mod master;
 #[path = "elastic/mood.rs"]

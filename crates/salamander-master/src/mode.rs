@@ -2,7 +2,6 @@
 //! ([`Effect`]): it waits for nothing, and what it wants on disk is there before anything else of the answer is done.
 
 mod leases;
-mod leaving;
 mod members;
 mod tasks;
 

@@ -184,11 +184,12 @@ impl Session {
 
 impl Sender {
     /// Sends as a member. All but promises are sent again, also to another master, until they were received;
-    /// a promise is asked for again when a connection breaks, and each master hears who wants to leave.
+    /// a promise is asked for again when a connection breaks, and each master hears who wants to leave and who waits
+    /// for that.
     pub fn send(&self, message: FromMember) {
         let matters = match message {
             FromMember::Promise(..) | FromMember::Busy(_) => Matters::Now,
-            FromMember::Leave => Matters::ToEach,
+            FromMember::Leave | FromMember::Holds(_) => Matters::ToEach,
             _ => Matters::Always,
         };
         self.0.push(matters, FromProcess::Member(message).into());

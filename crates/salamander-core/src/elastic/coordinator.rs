@@ -3,6 +3,7 @@
 mod choice;
 mod exclusion;
 mod known_worker;
+mod leaving;
 mod servers;
 mod timeouts;
 
@@ -10,12 +11,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
     Activation, CheckpointMark, Ending, Fence, FromMember, Generation, Hello, Identity,
-    MembershipEntry, Millis, Peer, RunState, StateSource, ToMember, WorkerId,
+    LeavingServers, MembershipEntry, Millis, Peer, RunState, StateSource, ToMember, WorkerId,
 };
 
 use choice::Promised;
 use exclusion::UNTIL_IT_PROMISES;
 use known_worker::{KnownWorker, Strikes};
+use leaving::WaitingMembers;
 use servers::RowsPlan;
 pub use timeouts::Timeouts;
 
@@ -63,6 +65,10 @@ pub struct Coordinator {
     join_at: Option<Millis>,
     /// Members of the running generation that have its state.
     confirmed: BTreeSet<WorkerId>,
+    /// Parameter servers that want to leave.
+    leaving: LeavingServers,
+    /// Who waits for that.
+    waiting: Option<WaitingMembers>,
     actions: Vec<Action>,
 }
 
@@ -91,6 +97,8 @@ impl Coordinator {
             ticked: now,
             join_at,
             confirmed: BTreeSet::new(),
+            leaving: LeavingServers::default(),
+            waiting: None,
             actions: vec![Action::Journal(MembershipEntry::Opened)],
             run,
         }
@@ -148,6 +156,7 @@ impl Coordinator {
                 if self.run.history.stopping {
                     self.send(id, ToMember::Stop);
                 }
+                self.ask_to_save(id);
             }
             Phase::Running(_) if self.is_member(id) => self.regroup(now),
             Phase::Running(_) => self.expect_join(now),
@@ -243,6 +252,9 @@ impl Coordinator {
                 self.end(ending);
             }
             FromMember::Moved(generation) => self.moved(now, generation),
+            FromMember::Holds(generation) if self.is_current(generation) => {
+                self.members_wait(now, generation);
+            }
             FromMember::Leave => self.gone(now, id, "it left"),
             // It is about a generation that is over.
             _ => {}
@@ -258,6 +270,7 @@ impl Coordinator {
             self.since = now;
         }
         self.ticked = now;
+        self.look_at_leavers(now);
         let silent: Vec<WorkerId> = self
             .workers
             .iter()
@@ -412,6 +425,10 @@ impl Coordinator {
         if !self.unpromised().is_empty() {
             return;
         }
+        // What is done before it has left would be lost with its rows.
+        if self.awaits_leavers() {
+            return;
+        }
         let promised = |id: &WorkerId| {
             let holding = self.promised(*id)?;
             Some(Promised { id: *id, holding, eligible: self.eligible(*id, holding) })
@@ -447,6 +464,7 @@ impl Coordinator {
             if self.run.history.stopping {
                 self.send(id, ToMember::Stop);
             }
+            self.ask_to_save(id);
         }
     }
 

@@ -16,6 +16,7 @@ mod activity;
 mod coordinator;
 mod ids;
 mod journal;
+mod leaving;
 mod message;
 mod pace;
 mod participant;
@@ -30,6 +31,7 @@ pub use activity::{Activity, TrainingFigures};
 pub use coordinator::{Action, Coordinator, Phase, Timeouts};
 pub use ids::{Generation, StateLineage, Term, Version, WorkerId};
 pub use journal::{GenerationChain, History, MembershipEntry};
+pub use leaving::LeavingServers;
 pub use message::{Activation, FromMember, Hello, Peer, StateSource, ToMember};
 pub use pace::{Beat, Pace, Slow, Work};
 pub use participant::{Begun, Effect, Fenced, Participant, StartFrom};
@@ -126,4 +128,8 @@ pub enum Fence {
     Failure,
     /// A member's state counts only with the servers that hold its rows.
     Servers,
+    /// A server that wants to leave is let go only when all members wait after a checkpoint.
+    Leave,
+    /// No generation begins before a server that was let go has left.
+    Left,
 }

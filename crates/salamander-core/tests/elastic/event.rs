@@ -158,6 +158,13 @@ pub(crate) enum Event {
     /// The platform tells that a server has ended.
     ServerGone(WorkerId),
     WakeServer(WorkerId),
+    /// A server hears that the master of this term lets it go,
+    LetGo {
+        server: WorkerId,
+        term: Term,
+    },
+    /// and ends, or its platform waits no longer.
+    Leave(WorkerId),
     /// A member's request arrives at a server,
     Ask {
         server: WorkerId,

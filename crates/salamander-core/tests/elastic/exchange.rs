@@ -41,6 +41,8 @@ struct Outcome {
     records: u32,
     digest: u64,
     stop: bool,
+    /// All write a checkpoint next, and wait after it.
+    hold: bool,
 }
 
 impl Outcome {
@@ -56,6 +58,8 @@ impl Outcome {
 pub(crate) struct Exchange {
     members: Vec<WorkerId>,
     gifts: Vec<Option<Gift>>,
+    /// One of those that gave was asked for a checkpoint, since a server wants to leave.
+    hold: bool,
     outcome: Option<Outcome>,
 }
 
@@ -63,12 +67,13 @@ impl World {
     /// A worker begins to work for the next exchange, if it may take part.
     pub(crate) fn enter(&mut self, id: WorkerId, generation: Generation) {
         let done = self.is_done(id);
-        let worker = &mut self.worker(id);
+        let worker = &self.workers[&id];
         let may = worker.op == 0 || worker.machine.ready(generation).is_ok();
         let works = worker.machine.generation() == Some(generation) && worker.rows.works();
-        if !works || worker.busy || !may || done {
+        if !works || worker.busy || !may || done || self.is_holding(id) {
             return;
         }
+        let worker = self.worker(id);
         worker.busy = true;
         let op = worker.op;
         let delay = self.between(2, 25);
@@ -81,6 +86,13 @@ impl World {
         let Some(identity) = worker.machine.holding().identity else { return false };
         let last = worker.agreed || self.truth.steps(worker.state) == self.job.steps();
         worker.op > 0 && last && worker.met == Some(identity.version)
+    }
+
+    /// Whether a worker waits for a server to leave, after a checkpoint.
+    pub(crate) fn is_holding(&self, id: WorkerId) -> bool {
+        let worker = &self.workers[&id];
+        let version = worker.machine.holding().identity.map(|identity| identity.version);
+        worker.holds && version.is_some() && worker.met == version
     }
 
     /// A worker gives to an exchange.
@@ -101,8 +113,12 @@ impl World {
         let peers = &self.workers[&id].machine.activation().expect("it is current").members;
         let members: Vec<WorkerId> = peers.iter().map(|peer| peer.id).collect();
         let gifts = vec![None; members.len()];
+        let is_step = matches!(gift.kind, ExchangeKind::Step(_));
+        let hold = is_step && self.worker(id).machine.take_save();
         let exchange = self.exchanges.entry((generation, op));
-        exchange.or_insert(Exchange { members, gifts, outcome: None }).gifts[rank] = Some(gift);
+        let exchange = exchange.or_insert(Exchange { members, gifts, hold: false, outcome: None });
+        exchange.gifts[rank] = Some(gift);
+        exchange.hold |= hold;
         self.worker(id).gave = true;
         self.progress(id, generation);
         self.moment(Moment::Given, id);
@@ -142,7 +158,7 @@ impl World {
         let last = worker.agreed || steps == self.job.steps();
         let due = steps > 0 && steps.is_multiple_of(self.job.every);
         let version = worker.machine.holding().identity.map(|identity| identity.version);
-        !((last || due) && worker.met != version)
+        !((last || due || worker.holds) && worker.met != version)
     }
 
     /// All have given and reach each other: the result is on its way.
@@ -163,7 +179,8 @@ impl World {
             self.truth.share(state);
         }
         let exchange = self.exchanges.get_mut(&(generation, op)).expect("it was there");
-        exchange.outcome = Some(Outcome { kind, records, digest, stop });
+        let hold = exchange.hold;
+        exchange.outcome = Some(Outcome { kind, records, digest, stop, hold });
         for worker in members {
             let slow = self.chance(0.1);
             let delay = self.between(1, if slow { 150 } else { 25 });
@@ -236,6 +253,7 @@ impl World {
         self.stats.commits += 1;
         say!(self, "{id} commits version {} in {generation}", identity.version);
         self.next_op(id, outcome.stop);
+        self.worker(id).holds |= outcome.hold;
         self.report(id, generation, identity, outcome.kind != ExchangeKind::Meet);
         self.committed(id, generation, outcome.kind, identity);
     }

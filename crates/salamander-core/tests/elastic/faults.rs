@@ -3,6 +3,7 @@
 use salamander_core::elastic::{FromMember, Millis, WorkerId};
 
 use crate::event::{Event, Up, Word};
+use crate::leaving::PlannedLeave;
 use crate::master::Fate;
 use crate::mood::Theme;
 use crate::network::Direction;
@@ -95,6 +96,9 @@ pub(crate) enum Fault {
     ArmMove(usize),
     /// A server dies as soon as it has copied its rows for a checkpoint.
     ArmCopy,
+    AskToLeave(PlannedLeave),
+    KillThisServer(WorkerId),
+    PauseThisServer(WorkerId, Millis),
 }
 
 impl World {
@@ -105,6 +109,7 @@ impl World {
             let fault = self.draw_fault();
             self.at(at, Event::Fault(fault));
         }
+        self.plan_leaves();
         let quiet = self.quiet;
         self.at(quiet, Event::Quiet);
     }
@@ -219,10 +224,7 @@ impl World {
             Fault::Stop => self.ask_master(|coordinator, _| coordinator.stop()),
             Fault::KillServer => self.any_server().into_iter().for_each(|id| self.kill_server(id)),
             Fault::PauseServer(millis) => {
-                if let Some(id) = self.any_server() {
-                    self.server(id).paused = true;
-                    self.after(millis, Event::WakeServer(id));
-                }
+                self.any_server().into_iter().for_each(|id| self.pause_server(id, millis));
             }
             Fault::CutServer(millis) => {
                 if let (Some(worker), Some(server)) = (self.any_worker(), self.any_server()) {
@@ -236,6 +238,13 @@ impl World {
             }
             Fault::ScaleServers(_) | Fault::ArmMove(_) => {}
             Fault::ArmCopy => self.armed_copies += 1,
+            Fault::AskToLeave(planned) => self.ask_to_leave(planned),
+            Fault::KillThisServer(id) if self.servers.contains_key(&id) => self.kill_server(id),
+            Fault::PauseThisServer(id, millis) if self.servers.contains_key(&id) => {
+                self.pause_server(id, millis);
+            }
+            // It is gone already.
+            Fault::KillThisServer(_) | Fault::PauseThisServer(..) => {}
         }
     }
 
@@ -247,6 +256,11 @@ impl World {
     fn kill_server(&mut self, id: WorkerId) {
         self.stats.servers_killed += 1;
         self.end_server(id);
+    }
+
+    fn pause_server(&mut self, id: WorkerId, millis: Millis) {
+        self.server(id).paused = true;
+        self.after(millis, Event::WakeServer(id));
     }
 
     /// Rows begin to move to this server: somebody may wait for that.
@@ -396,6 +410,7 @@ impl World {
     pub(crate) fn calm(&mut self) {
         say!(self, "from now on nothing goes wrong");
         self.armed.clear();
+        self.armed_leaves.clear();
         self.network.from_master.clear();
         self.network.half_cut.clear();
         self.network.between.clear();

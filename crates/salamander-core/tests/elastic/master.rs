@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use salamander_core::elastic::{
     Action, Coordinator, Ending, FromMember, Generation, History, Identity, MembershipEntry,
-    Millis, Phase, RunState, ToMember, WantedProcesses, WorkerId,
+    Millis, Phase, RunState, Term, ToMember, WantedProcesses, WorkerId,
 };
 
 use crate::event::{Down, Event, Up, Word};
@@ -236,6 +236,9 @@ impl World {
             }
             match task {
                 Task::Act(Action::Journal(entry)) => self.append(index, entry),
+                Task::Act(Action::Send(id, message)) if self.servers.contains_key(&id) => {
+                    self.send_to_server(index, id, &message);
+                }
                 Task::Act(Action::Send(id, message)) => {
                     self.send_down(index, id, Down::Order(message));
                 }
@@ -331,12 +334,12 @@ impl World {
     /// What the journal says is checked against what is true.
     fn note(&mut self, entry: &MembershipEntry) {
         match entry {
-            MembershipEntry::Activated { members, .. } => {
+            MembershipEntry::Activated { generation, members, .. } => {
                 self.stats.generations += 1;
                 let restored = members.iter().all(|(_, identity)| identity.is_none());
                 if restored && let Some((last, before)) = self.history.activated.clone() {
                     self.stats.restores += 1;
-                    self.note_restore(last, &before);
+                    self.note_restore(generation.term, last, &before);
                 }
                 let stay = |id: &WorkerId| members.iter().any(|(member, _)| member == id);
                 let asleep = |id: &&WorkerId| self.workers.get(id).is_some_and(|w| w.paused);
@@ -358,13 +361,18 @@ impl World {
     }
 
     /// A checkpoint is about to be read, so that later states are given up.
-    fn note_restore(&mut self, last: Generation, before: &BTreeMap<WorkerId, Option<Identity>>) {
+    fn note_restore(
+        &mut self,
+        term: Term,
+        last: Generation,
+        before: &BTreeMap<WorkerId, Option<Identity>>,
+    ) {
         let History { servers, destination, .. } = &self.history;
         let is_lost = |server: &WorkerId| !self.servers.contains_key(server);
         // A state does not count without its rows.
         if !destination.is_empty() || servers.iter().any(is_lost) {
             self.stats.rows_lost += 1;
-            return;
+            return self.check_leavers(term, last);
         }
         for (id, promised) in before {
             let Some(worker) = self.workers.get(id) else { continue };

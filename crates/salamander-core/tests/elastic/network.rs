@@ -106,7 +106,7 @@ impl World {
         worker.session = Some(session);
         let peer = Peer { id, endpoint: String::new() };
         let hello = Hello { peer, active: worker.machine.generation(), slot: Some(worker.slot) };
-        // Another master hears the last reports again.
+        // Another master hears again what is in no journal.
         let (met, reports) = &mut worker.acted_on;
         if met.replace(term).is_some_and(|met| met != term) {
             worker.outbox.splice(..0, std::mem::take(reports));

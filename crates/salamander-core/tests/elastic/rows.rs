@@ -10,6 +10,7 @@ use salamander_core::elastic::{Millis, Peer, WorkerId};
 use salamander_core::progress::StepCount;
 
 use crate::event::Event;
+use crate::leaving::{LeaveMoment, ServerLeave};
 use crate::simulation::say;
 use crate::truth::{Content, Job, PARTITIONS};
 use crate::world::World;
@@ -85,7 +86,9 @@ pub(crate) struct RowServer {
     /// Copies that were asked for; they are made once.
     saves: BTreeSet<String>,
     /// The master that it has told of itself.
-    known_to: Option<usize>,
+    pub(crate) known_to: Option<usize>,
+    /// It was asked to leave.
+    pub(crate) leaving: Option<ServerLeave>,
     pub(crate) paused: bool,
     pub(crate) deferred: Vec<Event>,
 }
@@ -117,6 +120,7 @@ impl World {
             arriving: None,
             saves: BTreeSet::new(),
             known_to: None,
+            leaving: None,
             paused: false,
             deferred: Vec::new(),
         };
@@ -153,6 +157,7 @@ impl World {
         let (now, seat) = (self.now, server.seat);
         let peer = Peer { id, endpoint: String::new() };
         self.masters[master].coordinator.server_up(now, seat, peer);
+        self.hear_of_leave(master, id);
         self.perform(master, None);
     }
 
@@ -308,6 +313,7 @@ impl World {
             self.after(delay, Event::RowsWritten { server: id, copy, parts });
         }
         self.reply(asker, RowReply::Done);
+        self.leave_moment(LeaveMoment::Copying, id);
         self.strike_a_copier(id);
     }
 
@@ -357,6 +363,7 @@ impl World {
         };
         self.check_rows(id, step, &parts);
         self.stats.rows_restored += 1;
+        self.leave_moment(LeaveMoment::Reading, id);
         let server = self.server(id);
         (server.parts, server.staged) = (parts, BTreeMap::new());
         server.steps = StepOrder::at(StepCount(step)).without(fence);

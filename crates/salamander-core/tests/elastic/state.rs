@@ -215,6 +215,13 @@ impl World {
         self.stats.late_checkpoints += u64::from(late);
         self.store.insert(mark.id.clone(), (mark.clone(), state));
         self.send_firmly(id, Word::Member(FromMember::Wrote(mark.clone())));
+        let machine = &self.workers[&id].machine;
+        let is_newest =
+            machine.generation() == Some(generation) && machine.common() == Some(mark.version);
+        if is_newest && self.is_holding(id) {
+            self.stats.holds += 1;
+            self.send_firmly(id, Word::Member(FromMember::Holds(generation)));
+        }
         if last {
             let done = self.truth.steps(state) == self.job.steps();
             let ending = if done { Ending::Completed } else { Ending::Interrupted };

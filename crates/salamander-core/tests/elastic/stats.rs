@@ -42,4 +42,9 @@ counts! {
     moves: "moves journaled",
     movers_killed: "servers killed while rows moved",
     moves_failed: "moves that failed",
+    leaves: "servers asked to leave",
+    leaves_struck: "faults while a server left",
+    holds: "checkpoints that members waited after",
+    let_go: "servers that were let go",
+    not_let_go: "servers that left without that",
 }

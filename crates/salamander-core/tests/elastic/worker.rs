@@ -33,7 +33,7 @@ pub(crate) struct Worker {
     pub(crate) session: Option<usize>,
     /// Messages that must not be lost.
     pub(crate) outbox: Vec<(u64, Word)>,
-    /// Reports that a master of this term has acted on.
+    /// What a master of this term has acted on and another hears again.
     pub(crate) acted_on: (Option<Term>, Vec<(u64, Word)>),
     numbered: u64,
     pub(crate) paused: bool,
@@ -53,6 +53,8 @@ pub(crate) struct Worker {
     pub(crate) met: Option<Version>,
     /// All members know that the run is to stop.
     pub(crate) agreed: bool,
+    /// All members know that a server wants to leave.
+    pub(crate) holds: bool,
     pub(crate) rows: MemberRows,
 }
 
@@ -81,6 +83,7 @@ impl Worker {
             progress: 0,
             met: None,
             agreed: false,
+            holds: false,
             rows: MemberRows::default(),
         }
     }
@@ -161,8 +164,11 @@ impl World {
         let message = match message {
             Down::Received(number) => {
                 let acted_on = worker.outbox.extract_if(.., |(sent, _)| *sent <= number);
-                let reports = acted_on.filter(|(_, word)| matches!(word, Word::Report(_)));
-                return worker.acted_on.1.extend(reports);
+                let each = |word: &Word| {
+                    matches!(word, Word::Report(_) | Word::Member(FromMember::Holds(_)))
+                };
+                let repeated = acted_on.filter(|(_, word)| each(word));
+                return worker.acted_on.1.extend(repeated);
             }
             Down::Order(message) => message,
         };
@@ -207,7 +213,7 @@ impl World {
         let generation = activation.generation;
         (worker.part, worker.began) = (Some(part), Some(generation));
         (worker.op, worker.busy, worker.gave) = (0, false, false);
-        (worker.met, worker.agreed) = (None, false);
+        (worker.met, worker.agreed, worker.holds) = (None, false, false);
         worker.rows = MemberRows::default();
         say!(self, "{id} begins {generation}: {:?}", self.workers[&id].part);
         self.progress(id, generation);
@@ -261,7 +267,8 @@ impl World {
     /// Nothing went on for a while: the generation is broken.
     pub(crate) fn stuck(&mut self, id: WorkerId, generation: Generation, progress: u64) {
         let worker = &self.workers[&id];
-        let waits = worker.gave || worker.op > 0 && !worker.busy && !self.is_done(id);
+        let rests = self.is_done(id) || self.is_holding(id);
+        let waits = worker.gave || worker.op > 0 && !worker.busy && !rests;
         if worker.machine.generation() != Some(generation) || worker.progress != progress || !waits
         {
             return;

@@ -11,6 +11,7 @@ use salamander_core::elastic::{
 use crate::event::Event;
 use crate::exchange::Exchange;
 use crate::faults::Armed;
+use crate::leaving::ArmedLeave;
 use crate::master::Master;
 use crate::mood::Mood;
 use crate::network::Network;
@@ -75,6 +76,10 @@ pub(crate) struct World {
     pub(crate) armed_moves: u64,
     /// So many as soon as they copy their rows.
     pub(crate) armed_copies: u64,
+    /// Faults that wait until a server that was asked to leave is so far.
+    pub(crate) armed_leaves: Vec<ArmedLeave>,
+    /// Servers that have left since the master of this term let them go.
+    pub(crate) let_go: BTreeMap<WorkerId, Term>,
     /// Which reports the masters took: a file,
     pub(crate) taken: TakenReports,
     /// and another: what was told.
@@ -105,6 +110,8 @@ impl Seeded for World {
         Guard::HandOver,
         Guard::Reports,
         Guard::Fence(Fence::Servers),
+        Guard::Fence(Fence::Leave),
+        Guard::Fence(Fence::Left),
         Guard::Server(asynchronous::Fence::Map),
         Guard::Server(asynchronous::Fence::Step),
         Guard::Meeting,
@@ -147,6 +154,8 @@ impl Seeded for World {
             calls: 0,
             armed_moves: 0,
             armed_copies: 0,
+            armed_leaves: Vec::new(),
+            let_go: BTreeMap::new(),
             taken: TakenReports::default(),
             log: Vec::new(),
             truth: Truth::new(job),
@@ -258,6 +267,8 @@ impl World {
             Event::ServerHello { master, server } => self.server_hello(master, server),
             Event::ServerGone(server) => self.server_gone(server),
             Event::WakeServer(server) => self.wake_server(server),
+            Event::LetGo { server, term } => self.may_go(server, term),
+            Event::Leave(server) => self.leave(server),
             Event::Ask { server, asker, lineage, ask } => self.asked(server, asker, lineage, ask),
             Event::Answer { asker, reply } => self.answered(asker, reply),
             Event::AskAgain { worker, call } => self.ask(worker, call),
@@ -342,6 +353,8 @@ impl World {
                 }
             }
             Event::ServerBeat(server)
+            | Event::LetGo { server, .. }
+            | Event::Leave(server)
             | Event::Ask { server, .. }
             | Event::RowsRead { server, .. }
             | Event::RowsWritten { server, .. }

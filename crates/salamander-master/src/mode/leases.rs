@@ -13,8 +13,8 @@ use salamander_core::asynchronous::{
 };
 use salamander_core::course::LeasePlan;
 use salamander_core::elastic::{
-    Ending, GenerationChain, MembershipEntry as RunEntry, Millis, RunState, TaskQueue, Version,
-    WorkerId,
+    Ending, GenerationChain, LeavingServers, MembershipEntry as RunEntry, Millis, RunState,
+    TaskQueue, ToMember, Version, WorkerId,
 };
 use salamander_core::progress::StepCount;
 use salamander_core::report::EvaluationPart;
@@ -23,7 +23,6 @@ use salamander_core::words::count;
 use salamander_net::Keys;
 use tracing::{debug, info};
 
-use super::leaving::LeavingServers;
 use super::{Effect, ModeEvent, end, journal, scale};
 use course::{HostedCourse, Reports};
 
@@ -334,7 +333,8 @@ impl Leases {
     fn entered(&mut self, entry: &AsynchronousEntry) {
         match entry {
             AsynchronousEntry::Kept(checkpoint) => {
-                self.effects.extend(self.leaving_servers.release());
+                let free = self.leaving_servers.release().into_iter();
+                self.effects.extend(free.map(|id| Effect::Send(id, ToMember::Stop)));
                 let is_due = self.awaited.take_if(|awaited| awaited.asked).is_some();
                 self.keep(checkpoint, is_due || self.leaving.is_some());
                 if is_due {

@@ -1,8 +1,8 @@
 //! Synchronous training: workers are members of generations. The rules are the coordinator's.
 
 use salamander_core::elastic::{
-    Action, Activation, Coordinator, FromMember, Generation, MemberReport, MembershipEntry, Millis,
-    Pace, Slow, StateSource, ToMember,
+    Action, Activation, Coordinator, Generation, MemberReport, MembershipEntry, Millis, Pace, Slow,
+    StateSource, ToMember,
 };
 use salamander_core::note::{Note, NoteTopic};
 use salamander_core::report::Report;
@@ -10,7 +10,6 @@ use salamander_core::words::count;
 
 use salamander_proto::v1::ScaleRequest;
 
-use super::leaving::LeavingServers;
 use super::{Effect, ModeEvent, journal};
 
 /// The membership, and who is a straggler.
@@ -21,16 +20,13 @@ pub(crate) struct Members {
     regrouping: Option<Millis>,
     /// The newest generation that was told of.
     told: Generation,
-    /// Parameter servers that wait for a checkpoint.
-    leaving: LeavingServers,
 }
 
 impl Members {
     pub(crate) fn new(coordinator: Coordinator, pace: Pace) -> Self {
         let last = coordinator.run().history().activated.as_ref();
         let told = last.map_or_else(Generation::default, |(generation, _)| *generation);
-        let leaving = LeavingServers::default();
-        Self { coordinator, pace, regrouping: None, told, leaving }
+        Self { coordinator, pace, regrouping: None, told }
     }
 
     pub(crate) fn step(&mut self, now: Millis, event: ModeEvent) -> Vec<Effect> {
@@ -48,22 +44,11 @@ impl Members {
                     }
                 }
             }
-            ModeEvent::Joined(hello) => {
-                // It, or this master, was away when its generation was asked.
-                let is_member = hello.active.is_some_and(|active| coordinator.is_current(active));
-                let asks = is_member && self.leaving.waits();
-                effects.extend(asks.then_some(Effect::Send(hello.peer.id, ToMember::Save)));
-                coordinator.hello(now, hello);
-            }
+            ModeEvent::Joined(hello) => coordinator.hello(now, hello),
             ModeEvent::Beat(id, beat) => {
                 coordinator.heard(now, id);
                 if coordinator.members().iter().any(|(member, _)| *member == id) {
                     self.pace.beat(now, id, beat);
-                }
-            }
-            ModeEvent::Said(_, FromMember::Holds(generation)) => {
-                if coordinator.is_current(generation) {
-                    effects.extend(self.leaving.release());
                 }
             }
             ModeEvent::Said(id, message) => coordinator.message(now, id, message),
@@ -79,14 +64,8 @@ impl Members {
             }
             ModeEvent::Failed(id, reason) => coordinator.failed(now, id, reason),
             ModeEvent::Disconnected(id) => coordinator.disconnected(now, id),
-            ModeEvent::ServerLeaves(id) => {
-                self.leaving.add(id);
-                self.leaving.ask(|| true);
-                let members = self.coordinator.members().into_iter();
-                effects.extend(members.map(|(id, _)| Effect::Send(id, ToMember::Save)));
-            }
+            ModeEvent::ServerLeaves(id) => coordinator.server_leaves(id),
             ModeEvent::Gone(id, reason) => {
-                self.leaving.remove(id);
                 coordinator.server_lost(now, id);
                 coordinator.gone(now, id, reason);
             }
@@ -141,10 +120,7 @@ impl Members {
                         let took = now - self.regrouping.take().unwrap_or(now);
                         effects.push(begun(activation, took));
                     }
-                    // Members of a new generation have not heard of it.
-                    let asks = matches!(message, ToMember::Activate(_)) && self.leaving.waits();
                     effects.push(Effect::Send(id, message));
-                    effects.extend(asks.then_some(Effect::Send(id, ToMember::Save)));
                 }
                 Action::Dropped(id, reason) => {
                     self.pace.forget(id);
@@ -196,7 +172,7 @@ fn begun(activation: &Activation, took: Millis) -> Effect {
 #[cfg(test)]
 mod tests {
     use salamander_core::elastic::{
-        Hello, History, Peer, RunState, Term, Timeouts, WantedProcesses, WorkerId,
+        FromMember, Hello, History, Peer, RunState, Term, Timeouts, WantedProcesses, WorkerId,
     };
 
     use super::*;

@@ -1,6 +1,6 @@
 //! Decisions of the coordinator that parameter servers have a part in.
 
-use super::super::{CheckpointMark, History, Term, Version, WantedProcesses};
+use super::super::{CheckpointMark, History, Participant, Term, Version, WantedProcesses};
 use super::tests::{TestGroup, open};
 use super::*;
 
@@ -228,4 +228,61 @@ fn one_that_cannot_reach_the_servers_is_left_out_where_others_can() {
     assert!(matches!(next.source, StateSource::Member { .. }), "{:?}", next.source);
     // The last one tries on: the servers may come back.
     assert_eq!([(); 5].map(|()| members_without_rows(&mut group, 1)), [1; 5]);
+}
+
+/// Members have written a checkpoint and wait; who may leave.
+fn let_go(group: &mut TestGroup) -> Vec<WorkerId> {
+    kept(group);
+    let generation = group.newest().generation;
+    group.coordinator.message(group.now, WorkerId(1), FromMember::Holds(generation));
+    let go = |action| match action {
+        Action::Send(id, ToMember::Stop) => Some(id),
+        _ => None,
+    };
+    group.coordinator.take_actions().into_iter().filter_map(go).collect()
+}
+
+#[test]
+fn nobody_goes_on_before_a_server_that_was_let_go_has_left() {
+    let mut group = with_servers();
+    group.commit(&[1, 2]);
+    group.coordinator.server_leaves(WorkerId(71));
+    group.deliver();
+    assert!(group.members.values_mut().all(Participant::take_save), "a checkpoint comes first");
+    assert_eq!(let_go(&mut group), [WorkerId(71)]);
+    let before = group.newest().generation;
+    group.lose(2);
+    group.wait(10);
+    assert_eq!(group.newest().generation, before, "what is done now is lost with its rows");
+    group.coordinator.server_lost(group.now, WorkerId(71));
+    group.coordinator.server_up(group.now, 1, server(72));
+    group.deliver();
+    let next = group.newest().clone();
+    assert!(next.generation > before);
+    assert!(matches!(next.source, StateSource::Checkpoint { mark: Some(_), .. }), "{next:?}");
+}
+
+#[test]
+fn who_wants_to_leave_while_members_wait_may_at_once() {
+    let mut group = with_servers();
+    group.coordinator.server_leaves(WorkerId(71));
+    group.deliver();
+    assert_eq!(let_go(&mut group), [WorkerId(71)]);
+    group.coordinator.server_leaves(WorkerId(70));
+    let told = [Action::Send(WorkerId(70), ToMember::Stop)];
+    assert_eq!(group.coordinator.take_actions(), told);
+    group.coordinator.server_up(group.now, 0, server(70));
+    assert_eq!(group.coordinator.take_actions(), told, "it may have lost its connection");
+}
+
+#[test]
+fn members_that_wait_though_nobody_leaves_go_on() {
+    let mut group = with_servers();
+    group.commit(&[1, 2]);
+    assert!(let_go(&mut group).is_empty());
+    let before = group.newest().generation;
+    group.wait(Timeouts::default().silence);
+    let next = group.newest().clone();
+    assert!(next.generation > before);
+    assert!(matches!(next.source, StateSource::Member { .. }), "{next:?}");
 }

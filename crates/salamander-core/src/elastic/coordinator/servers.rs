@@ -34,13 +34,17 @@ impl Coordinator {
 
     /// A server is ready, for the first time or after the master was away.
     pub fn server_up(&mut self, now: Millis, seat: u32, server: Peer) {
+        let id = server.id;
         self.run.server_up(seat, server);
+        self.forget_leavers();
+        self.tell_again(id);
         self.look_at_servers(now);
     }
 
     /// A server has ended.
     pub fn server_lost(&mut self, now: Millis, id: WorkerId) {
         self.run.server_lost(id);
+        self.forget_leavers();
         let History { servers, destination, .. } = &self.run.history;
         if servers.contains(&id) || destination.contains(&id) {
             self.leave_servers(now);

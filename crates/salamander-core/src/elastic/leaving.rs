@@ -4,15 +4,13 @@
 
 use std::collections::BTreeMap;
 
-use salamander_core::elastic::{ToMember, WorkerId};
-
-use super::Effect;
+use super::WorkerId;
 
 /// How far each of them is.
-#[derive(Default)]
-pub(super) struct LeavingServers(BTreeMap<WorkerId, Leave>);
+#[derive(Clone, Debug, Default)]
+pub struct LeavingServers(BTreeMap<WorkerId, Leave>);
 
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Leave {
     /// It wants to.
     Wanted,
@@ -24,27 +22,37 @@ enum Leave {
 
 impl LeavingServers {
     /// One more wants to leave.
-    pub(super) fn add(&mut self, id: WorkerId) {
+    pub fn add(&mut self, id: WorkerId) {
         self.0.entry(id).or_insert(Leave::Wanted);
     }
 
     /// It has left.
-    pub(super) fn remove(&mut self, id: WorkerId) {
+    pub fn remove(&mut self, id: WorkerId) {
         self.0.remove(&id);
     }
 
+    /// Those that are not there any more have left.
+    pub fn retain(&mut self, is_there: impl Fn(WorkerId) -> bool) {
+        self.0.retain(|id, _| is_there(*id));
+    }
+
     /// Whether somebody waits for a checkpoint.
-    pub(super) fn waits(&self) -> bool {
+    pub fn waits(&self) -> bool {
         self.0.values().any(|leave| *leave != Leave::Allowed)
     }
 
     /// Whether somebody is about to leave.
-    pub(super) fn holds(&self) -> bool {
+    pub fn holds(&self) -> bool {
         !self.0.is_empty()
     }
 
+    /// Whether this one may leave, and has not left as far as is known.
+    pub fn may_leave(&self, id: WorkerId) -> bool {
+        self.0.get(&id) == Some(&Leave::Allowed)
+    }
+
     /// Asks for a checkpoint for those who want one; `ask` says whether one will be begun from now on.
-    pub(super) fn ask(&mut self, ask: impl FnOnce() -> bool) {
+    pub fn ask(&mut self, ask: impl FnOnce() -> bool) {
         if self.0.values().any(|leave| *leave == Leave::Wanted) && ask() {
             self.0.values_mut().filter(|leave| **leave == Leave::Wanted).for_each(|leave| {
                 *leave = Leave::Asked;
@@ -52,12 +60,12 @@ impl LeavingServers {
         }
     }
 
-    /// A checkpoint counts: those may go that it was asked for.
-    pub(super) fn release(&mut self) -> Vec<Effect> {
+    /// A checkpoint counts: those may go that it was asked for, who are named once.
+    pub fn release(&mut self) -> Vec<WorkerId> {
         let mut free = Vec::new();
         for (id, leave) in self.0.iter_mut().filter(|(_, leave)| **leave == Leave::Asked) {
             *leave = Leave::Allowed;
-            free.push(Effect::Send(*id, ToMember::Stop));
+            free.push(*id);
         }
         free
     }
@@ -76,13 +84,14 @@ mod tests {
         assert!(leaving.release().is_empty(), "a checkpoint of before has not all of its rows");
         leaving.ask(|| true);
         leaving.add(second);
-        assert_eq!(leaving.release().len(), 1);
-        assert!(leaving.waits() && leaving.holds());
+        assert_eq!(leaving.release(), [first]);
+        assert!(leaving.waits() && leaving.holds() && !leaving.may_leave(second));
         leaving.ask(|| true);
-        assert_eq!(leaving.release().len(), 1);
+        assert_eq!(leaving.release(), [second]);
         assert!(!leaving.waits() && leaving.holds(), "they are told, and not gone");
+        assert!(leaving.may_leave(first) && leaving.may_leave(second));
         leaving.remove(first);
-        leaving.remove(second);
+        leaving.retain(|id| id != second);
         assert!(!leaving.holds());
     }
 }
