@@ -16,6 +16,7 @@ mod from_code;
 mod hosts;
 mod hub;
 mod hub_disk;
+mod hub_page;
 mod hub_rebuild;
 mod hub_told;
 mod hub_upkeep;
@@ -27,6 +28,8 @@ mod old_master;
 mod outputs;
 mod pipelines;
 mod places;
+#[path = "../../crates/salamander-hub/tests/page/playwright.rs"]
+mod playwright;
 #[path = "../../crates/salamander-hub/tests/support/postgres.rs"]
 #[allow(dead_code, reason = "the hub's own tests use more of it")]
 mod postgres;
@@ -40,4 +43,5 @@ mod stored;
 mod support;
 mod tables;
 mod tasks;
+mod tracked;
 mod weights;

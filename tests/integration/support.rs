@@ -136,6 +136,12 @@ pub(crate) fn points_csv(count: u64) -> String {
     text
 }
 
+/// The numbers of so many records, as CSV.
+pub(crate) fn ids_csv(count: u64) -> String {
+    let ids: String = (0..count).map(|id| format!("{id}\n")).collect();
+    format!("id\n{ids}")
+}
+
 /// Python with the given modules; says so and returns nothing when it is not there.
 pub(crate) fn python(test: &str, modules: &str) -> Option<PathBuf> {
     let python = std::env::var("SALAMANDER_PYTHON").unwrap_or_else(|_| "python3".to_string());

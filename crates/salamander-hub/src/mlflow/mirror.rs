@@ -3,6 +3,9 @@
 //! The store is made from what clients said, as everything in it is made from files. A curve there goes forward by
 //! steps; values that come late are in the history only. Who logs without a step sends 0 each time: the last value of
 //! a step is the one that counts, as it is for clients.
+//!
+//! Each curve has another one beside it that tells when its points were. One for all would not do: the steps of a loss
+//! are often batches where those of a validation are epochs.
 
 use std::collections::BTreeMap;
 
@@ -12,20 +15,41 @@ use super::tracked::{LifecycleStage, MetricValue, MlflowRun};
 use crate::store::experiments::{self, Facts};
 use crate::store::points::{self, NewPoints, StoredPoint};
 use crate::store::runs::{self, MetricsProgress, RunFacts};
+use crate::store::set_meta;
 use crate::{Error, ExperimentId, RunId};
 
 /// What our lists call an experiment of clients.
 pub(super) const KIND: &str = experiments::OF_CLIENTS;
 
+/// What a store says of how it shows these runs, and what it says since their curves have times: of a store from before
+/// that, the curves are made again.
+const SHOWN_AS: (&str, &str) = ("mlflow_shown_as", "2");
+
 impl Mlflow {
     /// Shows what is not shown yet: all of it in a store that is new, and what a killed hub had not come to.
     pub(super) fn show_all(&self) -> Result<(), Error> {
         let runs: Vec<MlflowRun> = self.said().tracked.runs.values().cloned().collect();
+        let is_older = self.hub().store().meta(SHOWN_AS.0)?.as_deref() != Some(SHOWN_AS.1);
         for run in runs {
-            let shown = self.numbers(&run)?.map(|(_, id)| self.hub().store().run(id));
-            if run.status == "RUNNING" || !matches!(shown, Some(Ok(_))) {
+            let numbers = self.numbers(&run)?;
+            if let Some((_, id)) = numbers.filter(|_| is_older)
+                && let Err(error) = self.hub().store().write(move |tx| points::forget(tx, id))
+            {
+                tracing::warn!(%error, run = %run.id, "its curves are made again another time");
+                self.unshown().insert(run.id);
+                continue;
+            }
+            let shown = numbers.map(|(_, id)| self.hub().store().run(id));
+            if is_older || run.status == "RUNNING" || !matches!(shown, Some(Ok(_))) {
                 self.show(&run.id, self.all_values(&run.id)?);
             }
+        }
+        // What could not be shown has lost its points, and is to be shown anew by the next hub.
+        if is_older
+            && self.unshown().is_empty()
+            && let Err(error) = self.hub().store().write(|tx| set_meta(tx, SHOWN_AS.0, SHOWN_AS.1))
+        {
+            tracing::warn!(%error, "the curves of MLflow's runs are made again another time");
         }
         Ok(())
     }
@@ -93,7 +117,7 @@ impl Mlflow {
                 metrics.into_iter().map(|metric| (metric.name, metric.last_step)).collect()
             }
         };
-        let points = forward(values, &last);
+        let ForwardCurves { points, times } = forward(values, &last);
         let steps = points.values().filter_map(|points| points.last()).map(|point| point.step);
         // A metric that is behind does not take the run back.
         let most = steps.max().max(last.values().copied().max().filter(|_| !points.is_empty()));
@@ -102,6 +126,7 @@ impl Mlflow {
             runs::set_facts(tx, id, &facts)?;
             if let Some(steps) = most {
                 points::append_or_replace(tx, id, &points)?;
+                points::append_or_replace_times(tx, id, &times)?;
                 runs::set_progress(tx, id, &MetricsProgress { steps, epoch: 0 })?;
             }
             Ok(())
@@ -134,21 +159,32 @@ impl Mlflow {
     }
 }
 
-/// The points that follow what is there, by metric: of each step the last value. The first point of a curve may be of
-/// the step that its last one was of, and takes its place.
-fn forward(values: Vec<(String, MetricValue)>, last: &BTreeMap<String, i64>) -> NewPoints {
-    let mut points = NewPoints::new();
+/// What is new of curves, by metric: of each step one point and one time.
+#[derive(Default)]
+struct ForwardCurves {
+    points: NewPoints,
+    /// In seconds since 1970.
+    times: NewPoints,
+}
+
+/// The points that follow what is there: of each step the last value. The first point of a curve may be of the step
+/// that its last one was of, and takes its place.
+fn forward(values: Vec<(String, MetricValue)>, last: &BTreeMap<String, i64>) -> ForwardCurves {
+    let mut curves = ForwardCurves::default();
     for (key, one) in values {
-        let before = points.get(&key).and_then(|points: &Vec<StoredPoint>| points.last());
+        let before = curves.points.get(&key).and_then(|points| points.last());
         let before = before.map(|point| point.step).or(last.get(&key).copied());
         if before.is_some_and(|before| one.step < before) {
             continue;
         }
-        let curve = points.entry(key).or_default();
-        curve.pop_if(|last| last.step == one.step);
-        curve.push(StoredPoint { step: one.step, value: one.value });
+        let time = one.timestamp as f64 / 1000.0;
+        for (all, value) in [(&mut curves.points, one.value), (&mut curves.times, time)] {
+            let curve = all.entry(key.clone()).or_default();
+            curve.pop_if(|last| last.step == one.step);
+            curve.push(StoredPoint { step: one.step, value });
+        }
     }
-    points
+    curves
 }
 
 fn facts(run: &MlflowRun) -> RunFacts {
@@ -175,14 +211,77 @@ fn facts(run: &MlflowRun) -> RunFacts {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Hub;
+    use crate::mlflow::events::TrackingEvent;
+    use crate::store::Tx;
+    use crate::store::points::Window;
 
     fn points(values: &[(i64, f64)], last: Option<i64>) -> Vec<(i64, f64)> {
         let measured = |(step, value): &(i64, f64)| {
             ("loss".to_string(), MetricValue { value: *value, timestamp: 0, step: *step })
         };
         let last = last.map(|step| ("loss".to_string(), step)).into_iter().collect();
-        let points = forward(values.iter().map(measured).collect(), &last);
-        points["loss"].iter().map(|point| (point.step, point.value)).collect()
+        let curves = forward(values.iter().map(measured).collect(), &last);
+        curves.points["loss"].iter().map(|point| (point.step, point.value)).collect()
+    }
+
+    #[test]
+    fn a_store_from_before_times_gets_them_for_runs_that_are_over_too() {
+        let runs = tempfile::tempdir().expect("a folder");
+        let hub = Hub::open(runs.path(), None).expect("opened");
+        let mlflow = Mlflow::open(&hub).expect("opened");
+        let run = serde_json::json!({
+            "id": "ab", "name": "old", "experiment": "0", "user": "", "status": "FINISHED",
+            "started": 1, "ended": 2, "artifacts": "",
+        });
+        let run = serde_json::from_value(run).expect("a run");
+        mlflow.said().say(vec![TrackingEvent::Run(run)]).expect("said");
+        let loss = MetricValue { value: 0.5, timestamp: 1500, step: 1 };
+        mlflow.measure("ab", vec![("loss".to_string(), loss)]).expect("kept");
+        let id = hub.store().runs(&Default::default()).expect("read").items[0].id;
+        let all = Window { from: i64::MIN, to: i64::MAX, stretches: 1000 };
+        let values = |metric: &str| -> Option<Vec<Option<f64>>> {
+            hub.store().curve(id, metric, &all).expect("read").map(|curve| curve.values)
+        };
+        let times = points::times_of("loss");
+        assert_eq!(values(&times), Some(vec![Some(1.5)]));
+        // As a hub of before has left it.
+        let before = move |tx: &Tx<'_>| {
+            points::forget(tx, id)?;
+            let loss = vec![StoredPoint { step: 1, value: 0.5 }];
+            points::append(tx, id, &[("loss".to_string(), loss)].into())?;
+            set_meta(tx, SHOWN_AS.0, "1")
+        };
+        hub.store().write(before).expect("written");
+        assert_eq!(values(&times), None);
+        drop(mlflow);
+        Mlflow::open(&hub).expect("opened");
+        assert_eq!(values("loss"), Some(vec![Some(0.5)]));
+        assert_eq!(values(&times), Some(vec![Some(1.5)]));
+        let metrics = hub.store().metrics(id).expect("read");
+        let listed: Vec<&str> = metrics.iter().map(|metric| metric.name.as_str()).collect();
+        assert_eq!(listed, ["loss"], "times are in no list");
+    }
+
+    #[test]
+    fn each_point_has_its_time_and_each_metric_its_own() {
+        let measured = |key: &str, step, timestamp| {
+            (key.to_string(), MetricValue { value: 0.5, timestamp, step })
+        };
+        // A batch, an epoch, and a step that is said again.
+        let values = [
+            measured("loss", 1, 1_000),
+            measured("loss", 2, 2_500),
+            measured("accuracy", 1, 2_600),
+            measured("loss", 2, 2_750),
+            measured("loss", 1, 9_000),
+        ];
+        let curves = forward(values.to_vec(), &BTreeMap::new());
+        let of = |metric: &str| -> Vec<(i64, f64)> {
+            curves.times[metric].iter().map(|point| (point.step, point.value)).collect()
+        };
+        assert_eq!(of("loss"), [(1, 1.0), (2, 2.75)]);
+        assert_eq!(of("accuracy"), [(1, 2.6)]);
     }
 
     #[test]

@@ -11,7 +11,7 @@ use super::tracked::{Latest, LifecycleStage, MetricValue, MlflowExperiment, Mlfl
 use super::{Mlflow, mirror};
 use crate::store::models::{ModelRow, ModelVersion};
 use crate::store::page::ListQuery;
-use crate::store::points::Window;
+use crate::store::points::{Curve, Window};
 use crate::store::{experiments, runs};
 use crate::{Error, RunId};
 
@@ -22,6 +22,8 @@ const MARK: &str = "5a1a";
 const FIRST: i64 = 1_000_000_000_000;
 /// Rows asked for at a time.
 const PAGE: usize = 1000;
+/// The curve that tells when each step of a run of ours was, in seconds since 1970.
+const TIMES: &str = "time";
 
 /// Our run of an id, if it can be one.
 pub(super) fn run_id(id: &str) -> Option<RunId> {
@@ -138,14 +140,15 @@ impl Mlflow {
     /// All values of one of our metrics.
     pub(super) fn our_history(&self, run: RunId, metric: &str) -> Result<Vec<MetricValue>, Error> {
         let window = Window { from: i64::MIN, to: i64::MAX, stretches: usize::MAX / 4 };
-        let time = self.hub().store().run(run)?.started.unwrap_or(0);
+        let started = self.hub().store().run(run)?.started.unwrap_or(0);
         let Some(curve) = self.hub().store().curve(run, metric, &window)? else {
             return Ok(Vec::new());
         };
+        let times = self.hub().store().curve(run, TIMES, &window)?;
         let points = curve.steps.into_iter().zip(curve.values);
         let point = |(step, value): (i64, Option<f64>)| MetricValue {
             value: value.unwrap_or(f64::NAN),
-            timestamp: time,
+            timestamp: times.as_ref().and_then(|times| time_at(times, step)).unwrap_or(started),
             step,
         };
         Ok(points.map(point).collect())
@@ -174,6 +177,13 @@ impl Mlflow {
         };
         Ok(metrics.into_iter().map(last).collect())
     }
+}
+
+/// When a step was, in milliseconds since 1970: where it tells none itself, when the last one before it was.
+fn time_at(times: &Curve, step: i64) -> Option<i64> {
+    let until = times.steps.partition_point(|other| *other <= step);
+    let seconds = times.values.get(..until)?.iter().rev().find_map(|time| *time)?;
+    Some((seconds * 1000.0).round() as i64)
 }
 
 fn shown(run: &runs::Run, experiment: &str) -> MlflowRun {
@@ -281,6 +291,19 @@ mod tests {
         assert_eq!(run_id("00112233445566778899aabbccddeeff"), None);
         assert_eq!(run_id("5a1a"), None);
         assert_eq!(run_id(&format!("5a1a{}", "g".repeat(28))), None);
+    }
+
+    #[test]
+    fn a_step_has_its_own_time_or_that_of_the_one_before() {
+        let times = Curve {
+            metric: TIMES.to_string(),
+            points: 3,
+            reduced: false,
+            steps: vec![1, 2, 5],
+            values: vec![Some(1.5), Some(2.25), None],
+        };
+        let found = [0, 1, 2, 4, 5, 9].map(|step| time_at(&times, step));
+        assert_eq!(found, [None, Some(1500), Some(2250), Some(2250), Some(2250), Some(2250)]);
     }
 
     #[test]

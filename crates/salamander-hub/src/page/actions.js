@@ -8,22 +8,29 @@ import { bytes } from "./format.js";
 const SAID = {
   pause: ["Pause", "Its process ends with a checkpoint, and goes on from there when it is activated."],
   activate: ["Activate", "It goes on as soon as there are slots."],
-  cancel: ["Cancel", "Its process ends with a checkpoint; it does not go on."],
+  cancel: ["Cancel", "Its process ends with a checkpoint; it goes on only if it is activated."],
   kill: ["Kill", "Its processes end at once; what was trained since the last checkpoint is lost."],
   archive: ["Archive", "Lists leave it out; nothing is deleted."],
   unarchive: ["Unarchive", "Lists show it again."],
 };
 
+/// Whoever has left the view need not see what came of it.
+function unlessLeft(error) {
+  if (error.name !== "AbortError") throw error;
+}
+
 /// Buttons for an experiment: its state, labels, place in the queue.
 export function experimentActions(experiment, changed) {
   const path = `experiments/${experiment.id}`;
   const doing = async (call, done) => {
-    if (await attempt(call, done)) await changed();
+    if (await attempt(call, done)) await changed().catch(unlessLeft);
   };
-  const over = ["completed", "canceled", "failed", "killed"].includes(experiment.state);
-  // The hub ends and pauses what it has started, and nothing else.
+  const { state } = experiment;
+  const over = ["completed", "canceled", "failed", "killed"].includes(state);
+  // The hub ends and pauses what it has started, and nothing else; what has not come to its end can go on.
   const own = experiment.origin === "hub" && !over;
-  const wanted = [...(own ? [experiment.state === "paused" ? "activate" : "pause", "cancel", "kill"] : []), experiment.archived ? "unarchive" : "archive"];
+  const again = experiment.origin === "hub" && ["canceled", "failed"].includes(state);
+  const wanted = [...(own ? [state === "paused" ? "activate" : "pause", "cancel", "kill"] : again ? ["activate"] : []), experiment.archived ? "unarchive" : "archive"];
   const verb = (name) => button(SAID[name][0], async () => {
     const [title, text] = SAID[name];
     const answer = await ask({ title: `${title} experiment ${experiment.id}, ${experiment.name}?`, text, confirm: title, danger: name === "kill" });
@@ -48,7 +55,7 @@ export function experimentActions(experiment, changed) {
 export function runActions(run, experiment, members, changed) {
   const path = `runs/${encodeURIComponent(run.id)}`;
   const doing = async (call, done) => {
-    if (await attempt(call, done)) await changed();
+    if (await attempt(call, done)) await changed().catch(unlessLeft);
   };
   const running = run.state === "running";
   return [

@@ -12,14 +12,15 @@ export async function load(runs, metrics, { params, pixels, signal }) {
   const axis = params.x ?? "step";
   const timed = axis === "relative" || axis === "wall";
   const stretches = params.smooth ? ALL : Math.max(50, Math.round(pixels));
-  const times = timed ? await fetchAll(runs, ["time"], { points: 2000 }, signal) : new Map();
-  const axes = new Map(runs.map((run) => [run.id, xAxis(run, axis, times.get(run.id)?.time)]));
+  const times = timed ? await timesOf(runs, metrics, signal) : () => null;
+  const axes = new Map(runs.map((run) => [run.id, new Map(metrics.map((metric) => [metric, xAxis(run, axis, times(run, metric))]))]));
   const along = axis.startsWith("metric:") ? await fetchAll(runs, [axis.slice(7)], { points: stretches }, signal) : null;
   let window = {};
   if (!along && (params.from !== undefined || params.to !== undefined)) {
     const back = (name, fallback) => {
       if (params[name] === undefined) return null;
-      const steps = runs.map((run) => axes.get(run.id).back?.(Number(params[name])) ?? Number(params[name])).filter(Number.isFinite);
+      const each = [...axes.values()].flatMap((of) => [...of.values()]);
+      const steps = each.map(({ back: place }) => place?.(Number(params[name])) ?? Number(params[name])).filter(Number.isFinite);
       return steps.length ? fallback(...steps) : null;
     };
     const [from, to] = [back("from", Math.min), back("to", Math.max)];
@@ -33,17 +34,30 @@ export async function load(runs, metrics, { params, pixels, signal }) {
     for (const run of runs) {
       const curve = found.get(run.id)?.[metric];
       // Who tells no time has no place on an axis of it.
-      if (!curve || (timed && !times.get(run.id)?.time?.steps.length)) continue;
+      if (!curve || (timed && !times(run, metric)?.steps.length)) continue;
       if (along) {
         const by = along.get(run.id)?.[axis.slice(7)];
         if (by) out[metric][run.id] = { ...byMetric(curve, by), points: curve.points, reduced: curve.reduced };
         continue;
       }
-      const { to } = axes.get(run.id);
+      const { to } = axes.get(run.id).get(metric);
       out[metric][run.id] = { xs: to ? curve.steps.map(to) : curve.steps, ys: curve.values, points: curve.points, reduced: curve.reduced };
     }
   }
   return out;
+}
+
+/// Whether a client of MLflow's has logged a run.
+const isOfClient = (run) => (run.folder ?? "").startsWith(".hub/mlflow/");
+
+/// When steps were, by run and metric. A run of ours has one curve of it; of a client's each metric has its own, since
+/// it may count steps of its own.
+async function timesOf(runs, metrics, signal) {
+  const [name, points] = [(metric) => `@time/${metric}`, { points: 2000 }];
+  const [ours, theirs] = await Promise.all([
+    fetchAll(runs.filter((run) => !isOfClient(run)), ["time"], points, signal),
+    fetchAll(runs.filter(isOfClient), metrics.map(name), points, signal)]);
+  return (run, metric) => (isOfClient(run) ? theirs.get(run.id)?.[name(metric)] : ours.get(run.id)?.time);
 }
 
 /// A curve by the values of another one, step by step: of each step of the one that has fewer, with what the other one
@@ -104,7 +118,9 @@ function xAxis(run, axis, time) {
   }
   if (axis === "relative" || axis === "wall") {
     const [steps, at] = [time?.steps ?? [], time?.values ?? []];
-    const begin = axis === "relative" ? at[0] ?? 0 : 0;
+    // All metrics of a client's run begin when that did, if it says so.
+    const started = isOfClient(run) && run.started ? run.started / 1000 : Infinity;
+    const begin = axis === "relative" && at.length ? Math.min(started, at[0]) : 0;
     return {
       to: (step) => interpolate(steps, at, step) - begin,
       back: (x) => (steps.length ? interpolate(at, steps, x + begin) : NaN),

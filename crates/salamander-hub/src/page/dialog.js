@@ -23,7 +23,8 @@ export function ask({ title, text, confirm, danger = false, fields = [] }) {
       },
     }, h("h2", { id: "asked" }, title), text && h("p", {}, text),
     inputs.map(({ field, input }) => h("label", {}, field.label, input, field.list && h("datalist", { id: `list-${field.name}` }, field.list.map((one) => h("option", { value: one }))))),
-    h("div", { class: "buttons" }, button("Cancel", () => done(null)), h("button", { class: `main ${danger ? "danger" : ""}`, type: "submit" }, confirm))));
+    // Two buttons of one name would leave it open which one cancels what.
+    h("div", { class: "buttons" }, button(confirm === "Cancel" ? "Back" : "Cancel", () => done(null)), h("button", { class: `main ${danger ? "danger" : ""}`, type: "submit" }, confirm))));
     dialog.addEventListener("cancel", (event) => {
       event.preventDefault();
       done(null);

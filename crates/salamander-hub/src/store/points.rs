@@ -178,15 +178,18 @@ fn metric_id(db: &Db, name: &str) -> Result<Option<i64>, Error> {
     Ok(query.query_row([name], |row| row.get(0)).optional()?)
 }
 
+/// The id of a metric, which is made where there is none of this name.
+fn metric_made(tx: &Tx<'_>, name: &str) -> Result<i64, Error> {
+    if let Some(metric) = metric_id(tx, name)? {
+        return Ok(metric);
+    }
+    let sql = "INSERT INTO metrics (name) VALUES (?1) RETURNING id";
+    Ok(tx.prepare_cached(sql)?.query_row([name], |row| row.get(0))?)
+}
+
 pub(crate) fn append(tx: &Tx<'_>, run: RunId, points: &NewPoints) -> Result<(), Error> {
     for (name, points) in points.iter().filter(|(_, points)| !points.is_empty()) {
-        let metric = match metric_id(tx, name)? {
-            Some(metric) => metric,
-            None => {
-                let sql = "INSERT INTO metrics (name) VALUES (?1) RETURNING id";
-                tx.prepare_cached(sql)?.query_row([name], |row| row.get(0))?
-            }
-        };
+        let metric = metric_made(tx, name)?;
         append_curve(tx, run, metric, points)?;
         append_summary(tx, run, metric, points)?;
     }
@@ -202,6 +205,27 @@ pub(crate) fn append_or_replace(tx: &Tx<'_>, run: RunId, points: &NewPoints) -> 
         }
     }
     append(tx, run, points)
+}
+
+/// The curve of the times of another one, in seconds since 1970, where metrics count steps of their own. No client of
+/// MLflow's may call a metric so.
+pub fn times_of(metric: &str) -> String {
+    format!("@time/{metric}")
+}
+
+/// The same for the times of curves, by their metrics. They have no summary: they are curves, and in no list.
+pub(crate) fn append_or_replace_times(
+    tx: &Tx<'_>,
+    run: RunId,
+    times: &NewPoints,
+) -> Result<(), Error> {
+    for (name, points) in times {
+        let Some(first) = points.first() else { continue };
+        let metric = metric_made(tx, &times_of(name))?;
+        take_back(tx, run, metric, first.step)?;
+        append_curve(tx, run, metric, points)?;
+    }
+    Ok(())
 }
 
 /// Takes back the last point of a curve that goes forward, if it is of this step.

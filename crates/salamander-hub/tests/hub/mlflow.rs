@@ -6,7 +6,7 @@ use std::process::Command;
 
 use salamander_hub::api::Access;
 use salamander_hub::ingest::Ingester;
-use salamander_hub::store::points::Window;
+use salamander_hub::store::points::{Window, times_of};
 use salamander_hub::store::users::UserRole;
 use salamander_hub::{Error, now};
 use serde_json::{Value as Json, json};
@@ -140,6 +140,58 @@ fn what_is_logged_without_a_step_is_one_point_with_the_last_value() {
     assert_eq!(summary(&Serving::start(runs.path(), Access::Open)), expected);
     crate::place::forget(runs.path()).expect("removed");
     assert_eq!(summary(&Serving::start(runs.path(), Access::Open)), expected, "made again");
+}
+
+#[test]
+fn every_point_has_its_time_for_our_curves_and_for_clients() {
+    let runs = tempfile::tempdir().expect("a folder");
+    let folder = write_run(runs.path(), "my-model-1", 3);
+    let line = |step: i64| {
+        let time = 1_700_000_000 + 10 * step;
+        format!("{{\"kind\":\"step\",\"steps\":{step},\"loss\":0.5,\"time\":{time}.25}}\n")
+    };
+    let lines: String = (1..=3).map(line).collect();
+    std::fs::write(folder.join("metrics.jsonl"), lines).expect("written");
+    let times = |serving: &Serving, metric: &str| {
+        let store = serving.hub.store();
+        let listed = store.runs(&Default::default()).expect("read").items;
+        let run = listed.iter().find(|run| run.name == "theirs").expect("there");
+        let window = Window { from: i64::MIN, to: i64::MAX, stretches: 1000 };
+        let curve = store.curve(run.id, &times_of(metric), &window).expect("read").expect("there");
+        (curve.steps, curve.values)
+    };
+    // A validation counts epochs where the loss counts batches.
+    let of_loss = (vec![1, 2, 3], vec![Some(1.5), Some(2.5), Some(3.75)]);
+    let of_accuracy = (vec![1], vec![Some(3.75)]);
+    {
+        let serving = Serving::start(runs.path(), Access::Open);
+        let client = serving.client();
+        let new = json!({"experiment_id": "0", "run_name": "theirs"});
+        let made: Json = client.post("api/2.0/mlflow/runs/create", &new).expect("made");
+        let run = made["run"]["info"]["run_id"].as_str().expect("a run");
+        for points in [
+            json!([{"key": "loss", "value": 3, "timestamp": 1500, "step": 1}]),
+            json!([{"key": "loss", "value": 2, "timestamp": 2500, "step": 2},
+                   {"key": "loss", "value": 1, "timestamp": 3750, "step": 3},
+                   {"key": "accuracy", "value": 0.5, "timestamp": 3750, "step": 1}]),
+        ] {
+            let batch = json!({"run_id": run, "metrics": points});
+            client.post::<Json>("api/2.0/mlflow/runs/log-batch", &batch).expect("logged");
+        }
+        assert_eq!(times(&serving, "loss"), of_loss);
+        assert_eq!(times(&serving, "accuracy"), of_accuracy);
+        // The other way round: a client reads when the steps of a run of ours were.
+        let ours = format!("5a1a{:014x}{:014x}", 1, 1);
+        let asked = json!({"run_id": ours, "metric_key": "loss"});
+        let told: Json = client.get("api/2.0/mlflow/metrics/get-history", &asked).expect("read");
+        let told = told["metrics"].as_array().expect("points").clone();
+        let told: Vec<_> = told.iter().map(|one| one["timestamp"].as_i64()).collect();
+        assert_eq!(told, [1, 2, 3].map(|step| Some(1_700_000_000_250 + 10_000 * step)));
+    }
+    crate::place::forget(runs.path()).expect("removed");
+    let serving = Serving::start(runs.path(), Access::Open);
+    assert_eq!(times(&serving, "loss"), of_loss, "made again");
+    assert_eq!(times(&serving, "accuracy"), of_accuracy, "made again");
 }
 
 #[test]

@@ -76,12 +76,15 @@ await page.waitForSelector("h2:text-is('Parallel coordinates')", { state: "hidde
 await logged("another of theirs", 0.25);
 await page.waitForSelector("h2:text-is('Parallel coordinates')", { state: "visible" });
 const { id: another } = await listed("another of theirs");
-// Whose metrics have other names than ours has charts of them, and none over times that nobody has told.
+// Whose metrics have other names than ours has charts of them, also over the times that the client has told.
 await open(`#/run/${one}`);
 await page.waitForFunction(() => document.querySelector("figure.chart canvas")?.dataset.curves === "1");
-await open(`#/run/${one}/curves?x=wall`);
-await page.waitForFunction(() => document.querySelector("figure.chart canvas")?.dataset.curves === "0");
-await says("1 run tells no time of steps");
+for (const [x, from, to] of [["wall", 1_700_000_001, 1_700_000_003], ["relative", 0, 2]]) {
+  await open(`#/run/${one}/curves?x=${x}`);
+  await page.waitForFunction(() => document.querySelector("figure.chart canvas")?.dataset.curves === "1");
+  const { x0, x1 } = JSON.parse(await page.getAttribute("figure.chart canvas", "data-ends"));
+  assert(Math.abs(x0 - from) < 0.5 && Math.abs(x1 - to) < 0.5, `${x}: ${x0} to ${x1}`);
+}
 // The addresses that a client prints.
 const places = [[`experiments/0/runs/${theirs}`, `run/${one}`], ["experiments/0", `search/${experiment}`], [`experiments/1/runs/5a1a${"1".padStart(14, "0")}${"1".padStart(14, "0")}`, `run/${ours}`]];
 for (const [printed, place] of places) {

@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 import { band, interpolate, isGap, logTicks, nearest, rankCorrelation, reduce, smooth, ticks } from "../../src/page/curve.js";
-import { byMetric, decode, noteOf, series } from "../../src/page/curves.js";
+import { byMetric, decode, load, noteOf, series } from "../../src/page/curves.js";
 import { diffLines, nearChanges } from "../../src/page/diff.js";
 import { parse } from "../../src/page/filter.js";
 import { csvCell, duration, flat, number, plain } from "../../src/page/format.js";
@@ -68,6 +68,37 @@ new Uint8Array(sent, 8).set(head);
 new Float64Array(sent, sent.byteLength - 32).set([1, 2, 0.5, NaN]);
 const [received] = decode(sent);
 assert.deepEqual([received.run, [...received.curves[0].steps], [...received.curves[0].values]], ["1.1", [1, 2], [0.5, NaN]]);
+
+// Over times each metric of a run of MLflow's clients stands at its own, as it may count other steps; those of a run of
+// ours share theirs.
+const stored = {
+  1.1: { time: [[1, 2], [100, 110]], loss: [[1, 2], [0.5, 0.25]] },
+  2.1: { "@time/loss": [[1, 2], [50, 60]], loss: [[1, 2], [3, 2]], "@time/accuracy": [[1], [60]], accuracy: [[1], [0.75]] },
+};
+const answer = (runs, metrics) => {
+  const found = runs.map((run) => [run, metrics.filter((metric) => stored[run][metric]).map((metric) => [metric, ...stored[run][metric]])]);
+  const told = found.map(([run, curves]) => ({ run, curves: curves.map(([metric, steps]) => ({ metric, points: steps.length, reduced: false, count: steps.length })) }));
+  const text = new TextEncoder().encode(JSON.stringify(told));
+  const numbers = found.flatMap(([, curves]) => curves.flatMap(([, steps, values]) => [...steps, ...values]));
+  const at = 8 + Math.ceil(text.length / 8) * 8;
+  const bytes = new ArrayBuffer(at + numbers.length * 8);
+  new DataView(bytes).setUint32(0, text.length, true);
+  new Uint8Array(bytes, 8).set(text);
+  new Float64Array(bytes, at).set(numbers);
+  return bytes;
+};
+globalThis.sessionStorage ??= { getItem: () => null };
+globalThis.fetch = async (url) => {
+  const asked = new URL(url, "http://hub").searchParams;
+  const bytes = answer(asked.get("runs").split(","), asked.get("metrics").split(","));
+  return { ok: true, status: 200, headers: new Headers(), arrayBuffer: async () => bytes };
+};
+const both = [{ id: "1.1", folder: "net-1", started: 99_000 }, { id: "2.1", folder: ".hub/mlflow/runs/ab", started: 45_000 }];
+for (const [x, expected] of [["wall", [[100, 110], [50, 60], [60]]], ["relative", [[0, 10], [5, 15], [15]]]]) {
+  const { loss, accuracy } = await load(both, ["loss", "accuracy"], { params: { x }, pixels: 100 });
+  assert.deepEqual([loss["1.1"], loss["2.1"], accuracy["2.1"]].map(({ xs }) => [...xs]), expected);
+  assert.equal(accuracy["1.1"], undefined);
+}
 
 // A name is no formula, a number is a number.
 assert.deepEqual(["=1+1", "-x", "@a", "a", 'say "a", b', -1.5, null, ["a", "b"]].map(csvCell),
