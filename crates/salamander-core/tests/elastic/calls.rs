@@ -339,7 +339,11 @@ impl World {
                     .machine
                     .activation()
                     .map(|activation| self.workers[&id].rows.place(activation).0);
-                let servers = servers.unwrap_or_default();
+                // A member that has left its group in between waits for nobody's part.
+                let Some(servers) = servers.filter(|servers| !servers.is_empty()) else {
+                    self.stats.saves_lost += 1;
+                    return;
+                };
                 let delay = self.between(5, 60);
                 self.after(delay, Event::AwaitRows { worker: id, save, servers });
             }
