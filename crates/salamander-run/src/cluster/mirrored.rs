@@ -206,7 +206,7 @@ impl MirroredRun<'_> {
         let told = view.progress.clone().unwrap_or_default();
         let last = told.milestones.epochs.last().map(EpochReport::from);
         let plan = told.milestones.plan.clone().unwrap_or_default();
-        let steps = told.step.unwrap_or(0).max(last.as_ref().map_or(0, |last| last.steps.0));
+        let steps = told.step.max(last.as_ref().map(|last| last.steps)).unwrap_or_default();
         let interrupted = *ending == Ending::Interrupted;
         let checkpoints = self.run.checkpoints();
         let latest = match checkpoints.is_dir() {
@@ -216,10 +216,10 @@ impl MirroredRun<'_> {
             false => None,
         };
         let progress = Progress {
-            steps: StepCount(steps),
-            batches: steps,
-            records: plan.records * steps / plan.steps_per_epoch.max(1),
-            epoch: steps / plan.steps_per_epoch.max(1),
+            steps,
+            batches: steps.0,
+            records: plan.records * steps.0 / plan.steps_per_epoch.max(1),
+            epoch: steps.0 / plan.steps_per_epoch.max(1),
             last_training: last.as_ref().map(|last| last.training.values()).unwrap_or_default(),
             validation: last.and_then(|last| last.validation),
             interrupted,
@@ -308,11 +308,11 @@ fn be_patient(error: Error) -> Result<(), Error> {
 }
 
 /// The steps of the last epoch in a metrics file.
-fn last_epoch(path: &Path) -> Option<u64> {
+fn last_epoch(path: &Path) -> Option<StepCount> {
     let text = fs::read_to_string(path).ok()?;
     let of_epoch = |line: &str| {
         let line: Value = serde_json::from_str(line).ok()?;
-        (line["kind"] == "epoch").then(|| line["steps"].as_u64())?
+        (line["kind"] == "epoch").then(|| line["steps"].as_u64().map(StepCount))?
     };
     text.lines().rev().find_map(of_epoch)
 }
@@ -368,7 +368,7 @@ mod tests {
         assert_eq!(last_epoch(&path), None);
         let lines = "{\"kind\":\"epoch\",\"steps\":4}\n{\"kind\":\"step\",\"steps\":6}\n";
         fs::write(&path, lines).expect("written");
-        assert_eq!(last_epoch(&path), Some(4));
+        assert_eq!(last_epoch(&path), Some(StepCount(4)));
     }
 
     #[test]
