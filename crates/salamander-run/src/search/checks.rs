@@ -1,4 +1,5 @@
-//! What a search needs besides what one run needs, and what its trials need that are jobs of a cluster.
+//! What a search needs besides what one run needs, and what its trials need that are jobs of a
+//! cluster.
 
 use salamander_core::experiment::{Experiment, SchedulerName, SearcherName, Strategy};
 use salamander_search::{SchedulerRule, SearchFile};

@@ -5,7 +5,8 @@
 //! is measured, and ends with a checkpoint, from which it goes on if it may.
 //!
 //! # Layout
-//! - [`SearchDraft`]: a search that is read and checked, by `checks`; [`SearchRun`]: one that has a folder, in `conduct`
+//! - [`SearchDraft`]: a search that is read and checked, by `checks`
+//! - [`SearchRun`]: one that has a folder, in `conduct`
 //! - `folders`: the runs of trials; `processes`: who trains them; `trial`: what such a process does
 //! - `journal`: what decisions follow from, on the disk; `widths`: idle slots widen trials
 //! - [`SearchEnd`]: what was found; [`SearchTable`]: the same in rows; `store`: the same in SQLite

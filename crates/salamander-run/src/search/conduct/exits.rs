@@ -96,7 +96,8 @@ impl Conductor<'_, '_> {
         let invalid = trials.iter().filter(is_invalid).count();
         match invalid >= MAX_INVALID && invalid > 10 * (trials.len() - invalid) {
             true => Err(Error::Failed(format!(
-                "the model refuses the hyperparameters of {invalid} of {} trials, the last because of: {}",
+                "the model refuses the hyperparameters of {invalid} of {} trials, the last because \
+                 of: {}",
                 trials.len(),
                 self.refusal
             ))),
@@ -105,7 +106,8 @@ impl Conductor<'_, '_> {
     }
 }
 
-/// What a trial measured where it paused; nothing if its summary does not say. In a summary null is not a number.
+/// What a trial measured where it paused; nothing if its summary does not say. In a summary null is
+/// not a number.
 fn measured(run: &RunLayout, metric: &str) -> Option<f64> {
     let summary = fs::read_to_string(run.summary()).ok()?;
     let summary: Json = serde_json::from_str(&summary).ok()?;
@@ -113,7 +115,8 @@ fn measured(run: &RunLayout, metric: &str) -> Option<f64> {
     Some(value.as_f64().unwrap_or(f64::NAN))
 }
 
-/// Why a summary does not say what was measured: whoever cannot write it has no place to say so, and it is tried again.
+/// Why a summary does not say what was measured: whoever cannot write it has no place to say so, and
+/// it is tried again.
 fn unwritten(run: &RunLayout) -> String {
     match fs::write(run.summary(), "{}\n") {
         Err(error) => format!("{}: {error}", run.summary().display()),

@@ -29,7 +29,8 @@ impl TrialQueue {
         self.origins.get(&trial).copied().unwrap_or(trial)
     }
 
-    /// Puts what is to be trained into the queue; copies are made at once, while their source stands still.
+    /// Puts what is to be trained into the queue; copies are made at once, while their source stands
+    /// still.
     pub(super) fn take(
         &mut self,
         folders: &TrialFolders<'_>,
