@@ -279,7 +279,7 @@ fn progress(told: &JobProgress, latest: Option<&Manifest>) -> Progress {
     let kept = latest.map(|latest| &latest.validation).filter(|values| !values.is_empty());
     let add =
         |all: Metrics, (name, value): (&String, &f64)| all.with(name, Metric::mean(*value, 1.0));
-    let kept = || Some(kept?.iter().fold(Metrics::new(), add));
+    let kept = || kept.map(|values| values.iter().fold(Metrics::new(), add));
     Progress {
         steps,
         batches: steps.0,
