@@ -12,7 +12,7 @@ use crate::hub::Hub;
 
 /// A run, by what must not be lost or doubled.
 #[derive(Debug, Default, PartialEq)]
-struct Told {
+struct RunContents {
     losses: Vec<(u64, Option<f64>)>,
     /// Lines of each process.
     logs: BTreeMap<String, Vec<String>>,
@@ -51,7 +51,7 @@ fn text(value: &Value) -> String {
     value.as_str().expect("a text").to_string()
 }
 
-fn in_folder(run: &RunLayout) -> Told {
+fn in_folder(run: &RunLayout) -> RunContents {
     let metrics = fs::read_to_string(run.metrics()).unwrap_or_default();
     let lines = metrics.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
     let steps = lines.filter(|line| line["kind"] == "step");
@@ -78,11 +78,11 @@ fn in_folder(run: &RunLayout) -> Told {
         .filter(|name| name.starts_with("step-") && counts(name))
         .collect();
     checkpoints.sort();
-    Told { losses, logs, checkpoints }
+    RunContents { losses, logs, checkpoints }
 }
 
 /// What the hub tells, of the logs those that the folder has: the console is in none.
-fn in_hub(hub: &Hub, id: &str, there: &Told) -> Told {
+fn in_hub(hub: &Hub, id: &str, there: &RunContents) -> RunContents {
     let curve = hub.get(&format!("/api/v1/runs/{id}/curves?metrics=loss&points=20000"));
     let part = |name: &str| curve["curves"][0][name].as_array().cloned().unwrap_or_default();
     let steps = part("steps").into_iter().map(|step| step.as_u64().expect("a step"));
@@ -102,5 +102,5 @@ fn in_hub(hub: &Hub, id: &str, there: &Told) -> Told {
         .map(|one| text(&one["name"]))
         .collect();
     checkpoints.sort();
-    Told { losses, logs, checkpoints }
+    RunContents { losses, logs, checkpoints }
 }

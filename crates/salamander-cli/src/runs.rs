@@ -79,13 +79,14 @@ pub(crate) fn best(best: &BestValidation) -> String {
 
 #[cfg(test)]
 mod tests {
+    use salamander_core::progress::StepCount;
     use salamander_run::State;
 
     use super::*;
 
     #[test]
     fn columns_line_up() {
-        let best = BestValidation { metric: "auc".into(), value: Some(0.95), steps: 20 };
+        let best = BestValidation { metric: "auc".into(), value: Some(0.95), steps: StepCount(20) };
         let first = FolderStatus {
             run: "mnist-20260101-000000".into(),
             dir: "runs/mnist-20260101-000000".into(),
@@ -94,8 +95,8 @@ mod tests {
             error: None,
             pid: None,
             started: Some("2026-01-01 00:00:00".into()),
-            steps: 40,
-            total_steps: Some(40),
+            steps: StepCount(40),
+            total_steps: Some(StepCount(40)),
             epoch: 1,
             epochs: Some(2),
             loss: Some(0.1),
@@ -109,7 +110,7 @@ mod tests {
             run: "x".into(),
             model: None,
             state: State::Running,
-            steps: 0,
+            steps: StepCount(0),
             total_steps: None,
             best: None,
             ..first.clone()

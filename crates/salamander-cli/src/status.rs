@@ -132,14 +132,15 @@ fn of_folder(status: &FolderStatus) -> Vec<String> {
 
 /// `step 30 of 400 (7 %), epoch 2 of 10, 01:03 left`.
 fn progress(status: &FolderStatus) -> String {
-    let Some(total) = status.total_steps.filter(|total| *total > 0) else {
-        return match status.steps {
+    let steps = status.steps.0;
+    let Some(total) = status.total_steps.map(|total| total.0).filter(|total| *total > 0) else {
+        return match steps {
             0 => "no step yet".to_string(),
             steps => count(steps, "step"),
         };
     };
-    let percent = 100 * status.steps / total;
-    let mut text = format!("step {} of {total} ({percent} %)", status.steps);
+    let percent = 100 * steps / total;
+    let mut text = format!("step {steps} of {total} ({percent} %)");
     if let Some(epochs) = status.epochs {
         text += &format!(", epoch {} of {epochs}", status.epoch + 1);
     }
@@ -236,12 +237,15 @@ fn processes(status: &Status) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use salamander_core::elastic::{Generation, Term, Version};
+    use salamander_core::progress::StepCount;
     use salamander_core::status::{CheckpointStatus, RestartCounts, ServerStatus};
     use salamander_run::{BestValidation, State};
 
     use super::*;
 
     fn running() -> FolderStatus {
+        let (metric, steps) = ("accuracy".into(), StepCount(20));
+        let best = BestValidation { metric, value: Some(0.75), steps };
         FolderStatus {
             run: "x".into(),
             dir: "runs/x".into(),
@@ -250,13 +254,13 @@ mod tests {
             error: None,
             pid: Some(44),
             started: None,
-            steps: 30,
-            total_steps: Some(400),
+            steps: StepCount(30),
+            total_steps: Some(StepCount(400)),
             epoch: 1,
             epochs: Some(10),
             loss: Some(0.25),
             validation: [("accuracy".to_string(), Some(0.5))].into(),
-            best: Some(BestValidation { metric: "accuracy".into(), value: Some(0.75), steps: 20 }),
+            best: Some(best),
             checkpoint: Some("step-20".into()),
             weights_hash: Some("ab12".into()),
             seconds_left: Some(63.0),
@@ -284,7 +288,7 @@ mod tests {
             state: State::Failed,
             error: Some("there is no file a.csv".into()),
             pid: None,
-            steps: 0,
+            steps: StepCount(0),
             total_steps: None,
             loss: None,
             validation: Default::default(),

@@ -178,13 +178,13 @@ mod tests {
     #[test]
     fn a_file_that_is_gone_is_no_broken_record() {
         let (_folder, path) = crate::blob::saved("a.csv", b"a,b\n1,x\n2\n3,4\n");
-        let reader = crate::open(std::slice::from_ref(&path), None).unwrap();
-        let dataset = Dataset::new(Arc::from(reader)).unwrap();
-        let types = Types::infer_from_good(&dataset, Format::Parquet).unwrap();
+        let reader = crate::open(std::slice::from_ref(&path), None).expect("opened");
+        let dataset = Dataset::new(Arc::from(reader)).expect("records");
+        let types = Types::infer_from_good(&dataset, Format::Parquet).expect("read");
         let kinds: Vec<ColumnKind> = types.columns().iter().map(|column| column.kind).collect();
         assert_eq!(kinds, [ColumnKind::Ints, ColumnKind::Text]);
-        std::fs::remove_file(&path).unwrap();
-        let error = Types::infer_from_good(&dataset, Format::Parquet).unwrap_err();
+        std::fs::remove_file(&path).expect("removed");
+        let error = Types::infer_from_good(&dataset, Format::Parquet).expect_err("it is gone");
         assert!(matches!(error, Error::Io { .. }), "{error}");
     }
 

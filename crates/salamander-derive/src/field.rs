@@ -8,7 +8,7 @@ use syn::{Attribute, Error, Expr, ExprArray, Field, Ident, LitStr, Result, Type}
 use crate::buckets::{self, Buckets, is_text, is_texts};
 use crate::is_named;
 use crate::keys::AttributeKind;
-use crate::pictures::{self, Change};
+use crate::pictures::{self, PictureChange};
 use crate::several::{self, Several};
 
 /// An input or a label.
@@ -29,7 +29,7 @@ pub(crate) struct Column {
     /// The id that stands for nothing.
     pub(crate) ignore: Option<Expr>,
     /// Random changes in training.
-    pub(crate) changes: Vec<Change>,
+    pub(crate) changes: Vec<PictureChange>,
     /// When a text becomes tokens.
     pub(crate) tokenize: Option<Tokenize>,
 }
@@ -145,7 +145,7 @@ struct FieldAttributes {
     buckets: buckets::BucketAttributes,
     several: Option<Several>,
     ignore: Option<Expr>,
-    changes: Vec<Change>,
+    changes: Vec<PictureChange>,
     tokenize: Option<LitStr>,
     max_length: Option<Expr>,
 }

@@ -8,23 +8,23 @@ use crate::field::Column;
 use crate::is_named;
 
 /// A random change of a picture in training.
-pub(crate) enum Change {
+pub(crate) enum PictureChange {
     Flip,
     Crop(Box<Expr>),
     ResizedCrop,
 }
 
 /// The changes of an attribute: `[flip, crop(4)]`.
-pub(crate) fn changes(list: ExprArray) -> Result<Vec<Change>> {
+pub(crate) fn changes(list: ExprArray) -> Result<Vec<PictureChange>> {
     list.elems.into_iter().map(change).collect()
 }
 
-fn change(said: Expr) -> Result<Change> {
+fn change(said: Expr) -> Result<PictureChange> {
     match &said {
-        Expr::Path(path) if path.path.is_ident("flip") => Ok(Change::Flip),
-        Expr::Path(path) if path.path.is_ident("resized_crop") => Ok(Change::ResizedCrop),
+        Expr::Path(path) if path.path.is_ident("flip") => Ok(PictureChange::Flip),
+        Expr::Path(path) if path.path.is_ident("resized_crop") => Ok(PictureChange::ResizedCrop),
         Expr::Call(call) if call.args.len() == 1 && is_crop(&call.func) => {
-            Ok(Change::Crop(Box::new(call.args[0].clone())))
+            Ok(PictureChange::Crop(Box::new(call.args[0].clone())))
         }
         _ => Err(Error::new_spanned(said, "unknown change: write flip, crop(4) or resized_crop")),
     }
@@ -52,7 +52,7 @@ pub(crate) fn check(column: &Column) -> Result<()> {
             "`{ident}` is a picture: remove the buckets, ragged, concatenate and missing"
         ));
     }
-    match changes.iter().any(|change| matches!(change, Change::ResizedCrop)) && !image {
+    match changes.iter().any(|change| matches!(change, PictureChange::ResizedCrop)) && !image {
         true => wrong(format!("resized_crop needs the whole picture: make `{ident}` an Image")),
         false => Ok(()),
     }
@@ -62,11 +62,11 @@ pub(crate) fn check(column: &Column) -> Result<()> {
 pub(crate) fn augment(column: &Column) -> Option<TokenStream> {
     let Column { ident, shape, changes, .. } = column;
     let changes = changes.iter().map(|change| match change {
-        Change::Flip => quote!(::salamander::__private::Augmentation::Flip),
-        Change::Crop(border) => {
+        PictureChange::Flip => quote!(::salamander::__private::Augmentation::Flip),
+        PictureChange::Crop(border) => {
             quote!(::salamander::__private::Augmentation::Crop((#border) as usize))
         }
-        Change::ResizedCrop => quote!(::salamander::__private::Augmentation::ResizedCrop),
+        PictureChange::ResizedCrop => quote!(::salamander::__private::Augmentation::ResizedCrop),
     });
     (changes.len() > 0).then(|| {
         quote! {

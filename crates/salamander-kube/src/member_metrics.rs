@@ -7,6 +7,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 use salamander_core::elastic::{Millis, TrainingFigures};
+use salamander_core::progress::StepCount;
 use salamander_core::status::TableStats;
 
 use crate::health;
@@ -20,7 +21,7 @@ type Figure = fn(&TrainingFigures) -> f64;
 
 /// What is shown of a worker.
 const WORKER: [(&str, &str, Figure); 9] = [
-    ("steps", "Steps of the run that are done, as far as this worker knows", |f| f.steps as f64),
+    ("steps", "Steps of the run that are done, as far as this worker knows", |f| f.steps.0 as f64),
     ("epoch", "The epoch of the last step, from 0", |f| f.epoch as f64),
     ("loss", "The loss of the last step", |f| f.loss),
     ("members", "Workers that train together, this one included; 0 while it waits", |f| {
@@ -112,7 +113,7 @@ impl TableMetrics {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ServerFigures {
     /// Steps that its rows have in them; strategy `ps` counts none.
-    pub steps: u64,
+    pub steps: StepCount,
     /// Partitions that it holds, of 1024.
     pub partitions: u64,
     /// What its tables hold here.
@@ -146,7 +147,7 @@ impl Default for ServerMetrics {
 impl ServerMetrics {
     /// All metrics as text.
     pub fn encode(&self, figures: &ServerFigures) -> String {
-        self.steps.set(figures.steps as i64);
+        self.steps.set(figures.steps.0 as i64);
         self.partitions.set(figures.partitions as i64);
         self.tables.observe(&figures.tables);
         health::encode(&self.registry)
@@ -175,8 +176,14 @@ mod tests {
             data_ms: 40,
             ..Beat::default()
         };
-        let figures =
-            TrainingFigures { steps: 10, epoch: 1, loss: 0.25, members: 3, generations: 2, beat };
+        let figures = TrainingFigures {
+            steps: StepCount(10),
+            epoch: 1,
+            loss: 0.25,
+            members: 3,
+            generations: 2,
+            beat,
+        };
         let lines = [
             "worker_steps 10.0",
             "worker_epoch 1.0",
@@ -194,7 +201,7 @@ mod tests {
     #[test]
     fn a_server_shows_what_it_holds() {
         let table = TableStats { name: "item".into(), rows: 5, lookups: 9, ..Default::default() };
-        let figures = ServerFigures { steps: 7, partitions: 512, tables: vec![table] };
+        let figures = ServerFigures { steps: StepCount(7), partitions: 512, tables: vec![table] };
         let lines = [
             "server_steps 7",
             "server_partitions 512",

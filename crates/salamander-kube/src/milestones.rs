@@ -41,7 +41,7 @@ pub struct Epoch {
     /// Whether it is complete.
     pub complete: bool,
     /// Steps done in all.
-    pub steps: u64,
+    pub steps: StepCount,
     /// How long it took.
     pub seconds: f64,
     /// Over the records that were trained.
@@ -78,7 +78,7 @@ impl Milestones {
             Report::Start(start) => self.plan = Some(start),
             Report::Epoch(epoch) => {
                 // A run that went back to a checkpoint tells epochs again.
-                self.epochs.retain(|known| known.steps < epoch.steps.0);
+                self.epochs.retain(|known| known.steps < epoch.steps);
                 self.epochs.push(epoch.into());
                 let surplus = self.epochs.len().saturating_sub(EPOCHS);
                 self.epochs.drain(..surplus);
@@ -97,7 +97,7 @@ impl From<EpochReport> for Epoch {
         Self {
             epoch: report.epoch,
             complete: report.complete,
-            steps: report.steps.0,
+            steps: report.steps,
             seconds: report.seconds,
             training: finite(&report.training),
             validation: report.validation.as_ref().map(finite),
@@ -110,7 +110,7 @@ impl From<&Epoch> for EpochReport {
         Self {
             epoch: epoch.epoch,
             complete: epoch.complete,
-            steps: StepCount(epoch.steps),
+            steps: epoch.steps,
             training: metrics(&epoch.training),
             validation: epoch.validation.as_ref().map(metrics),
             seconds: epoch.seconds,

@@ -1,6 +1,7 @@
 //! What a master tells about itself: a small record on its own pod, which the operator and commands read.
 
 use salamander_core::elastic::{Ending, Work};
+use salamander_core::progress::StepCount;
 use salamander_core::report::Report;
 use salamander_core::status::{State, Status, WorkerStatus};
 use serde::de::IntoDeserializer;
@@ -41,7 +42,7 @@ pub struct JobProgress {
     pub waiting: Option<String>,
     /// Steps done.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub step: Option<u64>,
+    pub step: Option<StepCount>,
     /// The epoch.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub epoch: Option<u64>,
@@ -120,8 +121,8 @@ impl JobProgress {
             state => state,
         };
         let (step, epoch, loss) = match &status.last_report {
-            Some(Report::Step(step)) => (Some(step.steps.0), Some(step.epoch), Some(step.loss)),
-            Some(Report::Epoch(epoch)) => (Some(epoch.steps.0), Some(epoch.epoch), None),
+            Some(Report::Step(step)) => (Some(step.steps), Some(step.epoch), Some(step.loss)),
+            Some(Report::Epoch(epoch)) => (Some(epoch.steps), Some(epoch.epoch), None),
             _ => (None, None, None),
         };
         Self {
@@ -212,13 +213,13 @@ fn taking_part(status: &Status) -> impl Iterator<Item = &WorkerStatus> {
 pub struct Goodput {
     good: f64,
     all: f64,
-    farthest: u64,
+    farthest: StepCount,
 }
 
 impl Goodput {
     /// So many seconds passed in this state and led to this step. Time before the first step does not count, and time
     /// for steps that were done before is not good.
-    pub fn add(&mut self, seconds: f64, running: bool, step: u64) {
+    pub fn add(&mut self, seconds: f64, running: bool, step: StepCount) {
         if running && step >= self.farthest {
             self.good += seconds;
             self.farthest = step;
@@ -237,7 +238,6 @@ impl Goodput {
 #[cfg(test)]
 mod tests {
     use salamander_core::elastic::{Generation, Term, Version, WorkerId};
-    use salamander_core::progress::StepCount;
     use salamander_core::report::StepReport;
     use salamander_core::status::{
         CheckpointStatus, MicroBatchStatus, RestartCounts, ServerStatus,
@@ -288,7 +288,10 @@ mod tests {
         };
         let progress = JobProgress::of(&status);
         assert_eq!((progress.workers, progress.wanted, progress.restarts), (2, 3, 4));
-        assert_eq!((progress.step, progress.epoch, progress.loss), (Some(25), Some(1), Some(0.5)));
+        assert_eq!(
+            (progress.step, progress.epoch, progress.loss),
+            (Some(StepCount(25)), Some(1), Some(0.5))
+        );
         assert_eq!(progress.checkpoint.as_deref(), Some("step-20"));
         assert_eq!(progress.generation.as_deref(), Some("1.2"));
         assert_eq!(JobProgress::members(&status), [(2, 7), (4, 9)]);
@@ -331,7 +334,7 @@ mod tests {
             JobProgress::from_annotation(&text).expect("read")
         };
         let newer = read("pondering", "dreaming");
-        assert_eq!((newer.state, newer.step, newer.ended()), (None, Some(7), None));
+        assert_eq!((newer.state, newer.step, newer.ended()), (None, Some(StepCount(7)), None));
         assert_eq!((newer.each[0].work, newer.each[0].index), (None, 1));
         assert_eq!(read("", "").state, None);
         let known = read("regrouping", "exchanging");
@@ -351,14 +354,15 @@ mod tests {
     #[test]
     fn goodput_starts_with_the_first_step() {
         let mut goodput = Goodput::default();
-        goodput.add(100.0, false, 0);
-        assert_eq!(goodput.value(), None);
-        goodput.add(9.0, true, 90);
-        goodput.add(1.0, false, 90);
-        assert_eq!(goodput.value(), Some(0.9));
+        let mut add = |seconds: f64, running: bool, step: u64| {
+            goodput.add(seconds, running, StepCount(step));
+            goodput.value()
+        };
+        assert_eq!(add(100.0, false, 0), None);
+        add(9.0, true, 90);
+        assert_eq!(add(1.0, false, 90), Some(0.9));
         // Back to a checkpoint: what was done already is done again.
-        goodput.add(8.0, true, 70);
-        goodput.add(2.0, true, 100);
-        assert_eq!(goodput.value(), Some(0.55));
+        add(8.0, true, 70);
+        assert_eq!(add(2.0, true, 100), Some(0.55));
     }
 }

@@ -161,9 +161,9 @@ mod tests {
     use super::*;
 
     #[derive(Clone, Default)]
-    struct Told(Arc<Mutex<Vec<u64>>>);
+    struct ReportedVersions(Arc<Mutex<Vec<u64>>>);
 
-    impl Sink for Told {
+    impl Sink for ReportedVersions {
         fn report(&mut self, version: Version, _report: &Report) {
             self.0.lock().expect("not poisoned").push(version.0);
         }
@@ -189,7 +189,7 @@ mod tests {
 
     #[test]
     fn a_report_is_told_once() {
-        let told = Told::default();
+        let told = ReportedVersions::default();
         let mut events = events(1, Some((1, 0)), told.clone());
         let places = [(1, 0), (2, 0), (2, 0), (1, 9), (2, 1), (5, 0), (3, 0)];
         let line = GenerationChain::default();

@@ -1,7 +1,7 @@
 //! Connecting the members of a generation: which transport they use, and who calls whom.
 
 use crate::cancel::Patience;
-use crate::dial::{Call, dial};
+use crate::dial::{DialTarget, dial};
 use crate::handshake::{ConnectionKind, Purpose};
 use crate::shared::{Mesh, Shared};
 use crate::socket::Socket;
@@ -109,7 +109,7 @@ impl Joining<'_> {
     }
 
     fn call(&self, rank: usize, link: ConnectionKind, over_unix: bool) -> Result<Socket, Error> {
-        let call = Call { endpoint: &self.members[rank], rank, over_unix };
+        let call = DialTarget { endpoint: &self.members[rank], rank, over_unix };
         dial(&call, self.listener.keys(), &self.purpose(link), &self.patience)
     }
 

@@ -16,7 +16,7 @@ use crate::token::random_bytes;
 use crate::{Endpoint, Error, Keys, Token, endpoint};
 
 /// Whom to call, and how.
-pub(crate) struct Call<'a> {
+pub(crate) struct DialTarget<'a> {
     pub(crate) endpoint: &'a Endpoint,
     pub(crate) rank: usize,
     pub(crate) over_unix: bool,
@@ -24,7 +24,7 @@ pub(crate) struct Call<'a> {
 
 /// Connects and proves to be a member.
 pub(crate) fn dial(
-    call: &Call<'_>,
+    call: &DialTarget<'_>,
     keys: &Keys,
     purpose: &Purpose,
     patience: &Patience<'_>,

@@ -57,14 +57,14 @@ pub struct Ring {
     rank: usize,
     size: usize,
     transport: &'static str,
-    way: Way,
+    way: RingTransport,
     sequence: u64,
     cancel: Cancel,
     failure: Option<Error>,
 }
 
 /// The transport with its state.
-enum Way {
+enum RingTransport {
     Alone(Vec<f32>),
     Shared(Box<Shared>),
     Wire(Box<Wire>),
@@ -94,16 +94,16 @@ impl Ring {
         let patience = Patience::new(cancel, options.connect_timeout);
         let joining = Joining { listener, generation, rank, members, options, patience };
         let (transport, way) = if size == 1 {
-            ("alone", Way::Alone(Vec::new()))
+            ("alone", RingTransport::Alone(Vec::new()))
         } else if joining.is_shared()? {
-            ("shm", Way::Shared(Box::new(joining.share()?)))
+            ("shm", RingTransport::Shared(Box::new(joining.share()?)))
         } else {
             let transport = match &listener.keys().tls {
                 _ if joining.is_mixed() => "mixed",
                 Some(_) => "tls",
                 None => "tcp",
             };
-            (transport, Way::Wire(Box::new(joining.wire()?)))
+            (transport, RingTransport::Wire(Box::new(joining.wire()?)))
         };
         tracing::debug!(generation, rank, size, transport, "connected");
         let cancel = cancel.clone();
@@ -133,9 +133,9 @@ impl Ring {
         if len > self.bucket_len() {
             self.collective(FrameKind::Grow, len as u64, 0, |way, frame, cancel| {
                 match way {
-                    Way::Shared(shared) => shared.grow(frame, cancel)?,
-                    Way::Wire(wire) => wire.grow(len),
-                    Way::Alone(values) => values.resize(len, 0.0),
+                    RingTransport::Shared(shared) => shared.grow(frame, cancel)?,
+                    RingTransport::Wire(wire) => wire.grow(len),
+                    RingTransport::Alone(values) => values.resize(len, 0.0),
                 }
                 Ok(())
             })?;
@@ -154,9 +154,9 @@ impl Ring {
                 return Err(Error::Mismatch(reason));
             }
             match way {
-                Way::Shared(shared) => shared.all_reduce(frame, cancel),
-                Way::Wire(wire) => wire.all_reduce(frame, cancel),
-                Way::Alone(_) => Ok(()),
+                RingTransport::Shared(shared) => shared.all_reduce(frame, cancel),
+                RingTransport::Wire(wire) => wire.all_reduce(frame, cancel),
+                RingTransport::Alone(_) => Ok(()),
             }
         })?;
         Ok(self.values(len))
@@ -180,9 +180,9 @@ impl Ring {
                 return Err(Error::Mismatch(reason));
             }
             match way {
-                Way::Shared(shared) => shared.fold(frame, fold, cancel),
-                Way::Wire(wire) => wire.fold(frame, fold, cancel),
-                Way::Alone(values) => {
+                RingTransport::Shared(shared) => shared.fold(frame, fold, cancel),
+                RingTransport::Wire(wire) => wire.fold(frame, fold, cancel),
+                RingTransport::Alone(values) => {
                     fold::add_own(values, len, fold, rank);
                     Ok(())
                 }
@@ -197,9 +197,9 @@ impl Ring {
         self.collective(FrameKind::AllGather, length, origin, |way, frame, cancel| {
             Error::check_length("a message to gather", length, GATHER_LIMIT)?;
             match way {
-                Way::Shared(shared) => shared.all_gather(frame, bytes, cancel),
-                Way::Wire(wire) => wire.all_gather(frame, bytes, cancel),
-                Way::Alone(_) => Ok(vec![bytes.to_vec()]),
+                RingTransport::Shared(shared) => shared.all_gather(frame, bytes, cancel),
+                RingTransport::Wire(wire) => wire.all_gather(frame, bytes, cancel),
+                RingTransport::Alone(_) => Ok(vec![bytes.to_vec()]),
             }
         })
     }
@@ -214,9 +214,9 @@ impl Ring {
             }
             Error::check_length("a broadcast", length, limit)?;
             match way {
-                Way::Shared(shared) => shared.broadcast(frame, bytes, limit, cancel),
-                Way::Wire(wire) => wire.broadcast(frame, bytes, limit, cancel),
-                Way::Alone(_) => Ok(bytes),
+                RingTransport::Shared(shared) => shared.broadcast(frame, bytes, limit, cancel),
+                RingTransport::Wire(wire) => wire.broadcast(frame, bytes, limit, cancel),
+                RingTransport::Alone(_) => Ok(bytes),
             }
         })
     }
@@ -224,18 +224,18 @@ impl Ring {
     /// Waits until all members are here.
     pub fn barrier(&mut self) -> Result<(), Error> {
         self.collective(FrameKind::Barrier, 0, 0, |way, frame, cancel| match way {
-            Way::Shared(shared) => shared.barrier(frame, cancel),
-            Way::Wire(wire) => wire.barrier(frame, cancel),
-            Way::Alone(_) => Ok(()),
+            RingTransport::Shared(shared) => shared.barrier(frame, cancel),
+            RingTransport::Wire(wire) => wire.barrier(frame, cancel),
+            RingTransport::Alone(_) => Ok(()),
         })
     }
 
     /// Bytes that this member sent to others and received or read from them.
     pub fn bytes_moved(&self) -> u64 {
         match &self.way {
-            Way::Shared(shared) => shared.bytes_moved(),
-            Way::Wire(wire) => wire.bytes_moved(),
-            Way::Alone(_) => 0,
+            RingTransport::Shared(shared) => shared.bytes_moved(),
+            RingTransport::Wire(wire) => wire.bytes_moved(),
+            RingTransport::Alone(_) => 0,
         }
     }
 
@@ -245,7 +245,7 @@ impl Ring {
         kind: FrameKind,
         length: u64,
         origin: usize,
-        run: impl FnOnce(&mut Way, Frame, &Cancel) -> Result<T, Error>,
+        run: impl FnOnce(&mut RingTransport, Frame, &Cancel) -> Result<T, Error>,
     ) -> Result<T, Error> {
         self.check()?;
         let (generation, sequence) = (self.generation, self.sequence);
@@ -268,17 +268,17 @@ impl Ring {
 
     fn bucket_len(&self) -> usize {
         match &self.way {
-            Way::Shared(shared) => shared.bucket_len(),
-            Way::Wire(wire) => wire.bucket_len(),
-            Way::Alone(values) => values.len(),
+            RingTransport::Shared(shared) => shared.bucket_len(),
+            RingTransport::Wire(wire) => wire.bucket_len(),
+            RingTransport::Alone(values) => values.len(),
         }
     }
 
     fn values(&mut self, len: usize) -> &mut [f32] {
         match &mut self.way {
-            Way::Shared(shared) => shared.bucket(len),
-            Way::Wire(wire) => wire.bucket(len),
-            Way::Alone(values) => &mut values[..len],
+            RingTransport::Shared(shared) => shared.bucket(len),
+            RingTransport::Wire(wire) => wire.bucket(len),
+            RingTransport::Alone(values) => &mut values[..len],
         }
     }
 }
@@ -304,7 +304,7 @@ impl Drop for Ring {
     }
 }
 
-impl Way {
+impl RingTransport {
     fn close(&self, error: Option<&Error>) {
         match self {
             Self::Shared(shared) => shared.close(error),

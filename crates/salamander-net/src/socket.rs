@@ -15,14 +15,14 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, Shutdown, sockopt};
 
 use crate::cancel::{Patience, SLICE};
-use crate::tls::{HandshakeStep, Session};
+use crate::tls::{HandshakeStep, TlsSession};
 use crate::{Error, handshake};
 
 /// One end of a connection.
 pub(crate) struct Socket {
     descriptor: OwnedFd,
     /// Between it and those who send and receive, if the connection is encrypted.
-    tls: Option<Box<Mutex<Session>>>,
+    tls: Option<Box<Mutex<TlsSession>>>,
 }
 
 /// What a read found.
@@ -67,7 +67,7 @@ impl Socket {
     }
 
     /// Encrypts all that is sent and received from now on. The handshake is still to be done.
-    pub(crate) fn encrypt(&mut self, session: Session) {
+    pub(crate) fn encrypt(&mut self, session: TlsSession) {
         self.tls = Some(Box::new(Mutex::new(session)));
     }
 
@@ -151,7 +151,7 @@ impl Socket {
         }
     }
 
-    fn session(&self) -> Option<MutexGuard<'_, Session>> {
+    fn session(&self) -> Option<MutexGuard<'_, TlsSession>> {
         // A panic inside would leave a connection that fails, which is what it should do.
         self.tls.as_ref().map(|tls| tls.lock().unwrap_or_else(PoisonError::into_inner))
     }

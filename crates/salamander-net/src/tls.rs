@@ -29,7 +29,7 @@ use rustls::{Connection, ServerConnection};
 
 pub use error::{Error, broken_off};
 pub use files::{AUTHORITY, CERTIFICATE, Files, KEY};
-pub(crate) use session::{HandshakeStep, Session};
+pub(crate) use session::{HandshakeStep, TlsSession};
 
 /// How a TLS server begins to tell a client that does not speak TLS: as an alert.
 pub const ALERT: [u8; 3] = [21, 3, 3];
@@ -104,14 +104,14 @@ impl Tls {
         self.server.clone()
     }
 
-    pub(crate) fn call(&self) -> Result<Session, Error> {
+    pub(crate) fn call(&self) -> Result<TlsSession, Error> {
         let connection = ClientConnection::new(self.client(), name());
-        Ok(Session::new(Connection::Client(connection.map_err(|error| Error::of_peer(&error))?)))
+        Ok(TlsSession::new(Connection::Client(connection.map_err(|error| Error::of_peer(&error))?)))
     }
 
-    pub(crate) fn be_called(&self) -> Result<Session, Error> {
+    pub(crate) fn be_called(&self) -> Result<TlsSession, Error> {
         let connection = ServerConnection::new(self.server());
-        Ok(Session::new(Connection::Server(connection.map_err(|error| Error::of_peer(&error))?)))
+        Ok(TlsSession::new(Connection::Server(connection.map_err(|error| Error::of_peer(&error))?)))
     }
 }
 

@@ -21,7 +21,7 @@ mod reduce;
 mod relay;
 
 use direct::Direct;
-use exchange::Exchange;
+use exchange::FrameExchange;
 pub(crate) use links::Links;
 pub(crate) use pump::{Neighbour, Neighbours};
 use reduce::Reduce;
@@ -111,7 +111,7 @@ impl Wire {
             let expected = Frame { origin: next as u64, ..mine };
             let left = self.neighbours.left.rank;
             let mut exchange =
-                Exchange::new(mine, body, expected, left, GATHER_LIMIT.saturating_sub(total));
+                FrameExchange::new(mine, body, expected, left, GATHER_LIMIT.saturating_sub(total));
             self.neighbours.pump(&mut exchange, cancel)?;
             let received = exchange.into_received();
             total += received.len() as u64;

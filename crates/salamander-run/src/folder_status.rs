@@ -8,6 +8,7 @@ use std::time::SystemTime;
 
 use salamander_core::experiment::Experiment;
 use salamander_core::layout::RunLayout;
+use salamander_core::progress::StepCount;
 use salamander_core::report::Start;
 use salamander_core::status::State;
 use salamander_files::{Durability, replace};
@@ -36,9 +37,9 @@ pub struct FolderStatus {
     /// When it was started, or resumed last, in UTC: `2026-01-31 12:00:00`.
     pub started: Option<String>,
     /// Steps done.
-    pub steps: u64,
+    pub steps: StepCount,
     /// Steps in all, once they are known.
-    pub total_steps: Option<u64>,
+    pub total_steps: Option<StepCount>,
     /// The epoch of the last step, from 0.
     pub epoch: u64,
     /// Epochs in all, once they are known.
@@ -65,7 +66,7 @@ pub struct BestValidation {
     /// Its value.
     pub value: Option<f64>,
     /// Steps done then.
-    pub steps: u64,
+    pub steps: StepCount,
 }
 
 impl FolderStatus {
@@ -95,7 +96,7 @@ impl FolderStatus {
             started: started(run).map(written),
             seconds_left: left().filter(|_| state == State::Running),
             steps: told.steps,
-            total_steps: plan.as_ref().map(|plan| plan.total.0),
+            total_steps: plan.as_ref().map(|plan| plan.total),
             epoch: told.epoch,
             epochs: plan.as_ref().map(|plan| plan.epochs),
             loss: told.loss,
@@ -166,18 +167,18 @@ fn ended(summary: &Value) -> (State, Option<String>) {
 /// What is known of a run that nobody trains and that did not sum up.
 fn unexplained(told: &ToldByMetrics) -> String {
     let reason = match told.steps {
-        0 => "it did not begin, or was killed before its first step",
+        StepCount(0) => "it did not begin, or was killed before its first step",
         _ => "its process ended without a word: it was killed, or its machine went down",
     };
     reason.to_string()
 }
 
 /// What the steps since the start took, for those that are left.
-fn seconds_left(file: &Path, plan: &Start, steps: u64) -> Option<f64> {
+fn seconds_left(file: &Path, plan: &Start, steps: StepCount) -> Option<f64> {
     let begun = fs::metadata(file).and_then(|file| file.modified()).ok()?;
     let seconds = begun.elapsed().ok()?.as_secs_f64();
-    let done = steps.checked_sub(plan.done.0).filter(|done| *done > 0)?;
-    Some(seconds / done as f64 * plan.total.0.saturating_sub(steps) as f64)
+    let done = Some(steps.since(plan.done)).filter(|done| *done > 0)?;
+    Some(seconds / done as f64 * plan.total.since(steps) as f64)
 }
 
 fn read_json(path: &Path) -> Option<Value> {
@@ -187,7 +188,7 @@ fn read_json(path: &Path) -> Option<Value> {
 /// What the metrics file tells.
 #[derive(Debug, Default, PartialEq)]
 struct ToldByMetrics {
-    steps: u64,
+    steps: StepCount,
     epoch: u64,
     loss: Option<f64>,
     validation: BTreeMap<String, Option<f64>>,
@@ -202,7 +203,7 @@ impl ToldByMetrics {
         // There may be a million steps, and only the last one is of interest; the last line may be written right now.
         let last_step = text.lines().rev().filter(|line| is_of(line, "step")).find_map(parse);
         if let Some(step) = last_step {
-            told.steps = step["steps"].as_u64().unwrap_or(0);
+            told.steps = StepCount(step["steps"].as_u64().unwrap_or(0));
             told.epoch = step["epoch"].as_u64().unwrap_or(0);
             told.loss = step["loss"].as_f64();
         }
@@ -218,7 +219,7 @@ impl ToldByMetrics {
         self.validation = values.collect();
         if epoch["best"] == true {
             let value = self.validation.get(metric).copied().flatten();
-            let steps = epoch["steps"].as_u64().unwrap_or(0);
+            let steps = StepCount(epoch["steps"].as_u64().unwrap_or(0));
             self.best = Some(BestValidation { metric: metric.to_string(), value, steps });
         }
     }
@@ -231,8 +232,6 @@ fn is_of(line: &str, kind: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use salamander_core::progress::StepCount;
-
     use super::*;
     use crate::folder::{RunFolder, RunName};
 
@@ -273,11 +272,12 @@ mod tests {
         assert_eq!(status.pid, Some(std::process::id()));
         assert_eq!(
             (status.steps, status.total_steps, status.epoch, status.epochs),
-            (21, Some(40), 2, Some(4))
+            (StepCount(21), Some(StepCount(40)), 2, Some(4))
         );
         assert_eq!((status.loss, status.model.as_deref()), (Some(0.5), Some("net")));
         assert_eq!(status.validation["accuracy"], Some(0.8));
-        let best = BestValidation { metric: "accuracy".into(), value: Some(0.9), steps: 10 };
+        let steps = StepCount(10);
+        let best = BestValidation { metric: "accuracy".into(), value: Some(0.9), steps };
         assert_eq!(status.best, Some(best));
         assert!(status.seconds_left.is_some_and(|left| left >= 0.0));
     }

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use salamander_core::experiment::{Experiment, Strategy};
 use salamander_core::layout::RunLayout;
 use salamander_core::metrics::{Metric, Metrics};
+use salamander_core::progress::StepCount;
 use salamander_core::status::State;
 use salamander_ps::checkpoint::describe;
 use salamander_train::DENSE_TABLE;
@@ -44,7 +45,7 @@ pub struct BestCheckpoint {
     /// Its folder.
     pub path: PathBuf,
     /// Steps done then.
-    pub steps: u64,
+    pub steps: StepCount,
     /// The watched metric's name.
     pub metric: String,
     /// Its value then.
@@ -98,7 +99,7 @@ impl<'a> Summary<'a> {
         let metric = experiment.metric().to_string();
         let value = manifest.validation.get(&metric).copied();
         let path = self.run.checkpoints().join(&manifest.id);
-        Some(BestCheckpoint { path, steps: manifest.steps.0, metric, value })
+        Some(BestCheckpoint { path, steps: manifest.steps, metric, value })
     }
 
     /// What the checkpoint of the last state says of itself.

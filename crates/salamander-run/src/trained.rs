@@ -333,7 +333,7 @@ fn no_checkpoint(run: &RunLayout) -> Error {
             )
         }
         _ => {
-            let steps = count(status.steps, "step");
+            let steps = count(status.steps.0, "step");
             format!(
                 "the run is going on, {steps} done: the first one is written at the end of an epoch, or as \
                  min_checkpoint_period in its experiment says"

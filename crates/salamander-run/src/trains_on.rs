@@ -24,6 +24,15 @@ impl TrainsOn {
         matches!(self, Self::ThisMachine)
     }
 
+    /// Whether the next job of a run finds the folder of the one before.
+    pub(crate) fn keeps_folder(&self) -> Result<bool, Error> {
+        match self {
+            Self::ThisMachine => Ok(true),
+            #[cfg(feature = "kube")]
+            Self::Cluster(jobs) => jobs.options.keeps_folder(),
+        }
+    }
+
     /// Ends what a run has elsewhere, for good; nothing of it may be needed any more.
     pub(crate) fn end(&self, run: &RunLayout) -> Result<(), Error> {
         match self {

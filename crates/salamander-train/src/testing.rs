@@ -19,6 +19,10 @@ use crate::trial::{BuildError, Trial};
 
 pub(crate) use members::{Flip, train_together};
 
+/// Points of both sides, for steps of a few records.
+pub(crate) const EIGHT_POINTS: &str =
+    "x,y,side\n1,2,0\n2,1,1\n3,1,0\n1,4,1\n2,2,0\n1,1,1\n3,2,0\n2,5,1\n";
+
 /// A point and its side.
 pub(crate) struct TestPoint {
     at: [f32; 2],

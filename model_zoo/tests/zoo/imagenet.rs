@@ -75,28 +75,8 @@ fn the_tutorials_file_runs_and_its_weights_go_back_to_torchvision() {
 }
 
 /// The tutorial's file word for word.
-const TUTORIAL: &str = "description: ImageNet_PyTorch_const
-hyperparameters:
-    global_batch_size: 256
-    dense1: 128
-    data: /mnt/data
-    arch: resnet18
-    workers: 4
-    start-epoch: 0
-    lr: 0.1
-    momentum: 0.9
-    weight_decay: 1e-4
-    pretrained: True
-records_per_epoch: 60000
-searcher:
-    name: single
-    metric: val_loss
-    smaller_is_better: false
-    max_length:
-        epochs: 10
-entrypoint: model_def:ImageNetTrial
-max_restarts: 0
-";
+const TUTORIAL: &str =
+    include_str!("../../../crates/salamander-core/src/experiment/imagenet_tutorial.yaml");
 
 /// `pretrained: True` takes what Python has fetched into `TORCH_HOME`, which is an environment of its own here.
 fn as_the_tutorial_has_it(folder: &Path) {

@@ -318,13 +318,21 @@ impl Kubelet {
         command
     }
 
-    /// Where a pod sees the run's folder: an emptyDir is its own.
+    /// Where a pod sees the run's folder: an emptyDir is its own, and that of an earlier pod of its
+    /// name went with that one.
     fn runs(&self, key: &Key, pod: &Value) -> PathBuf {
         let volumes = pod["spec"]["volumes"].as_array().into_iter().flatten();
         let mut runs = volumes.filter(|volume| volume["name"] == "runs");
         let own = runs.any(|volume| volume["emptyDir"].is_object());
         let folder = if own { self.folder.join("pods").join(&key.2) } else { self.folder.clone() };
-        let runs = folder.join("runs");
+        let (runs, uid) = (folder.join("runs"), uid_number(pod).to_string());
+        let mark = folder.join("uid");
+        let is_new = || fs::read_to_string(&mark).ok().as_deref() != Some(uid.as_str());
+        if own && is_new() {
+            let _ = fs::remove_dir_all(&folder);
+            fs::create_dir_all(&folder).expect("a folder");
+            fs::write(&mark, &uid).expect("written");
+        }
         fs::create_dir_all(&runs).expect("a folder");
         runs
     }

@@ -7,7 +7,7 @@ use salamander_core::progress::StepCount;
 use salamander_core::words::count;
 use salamander_run::{Start, StepReport};
 
-use super::{Pace, clock};
+use super::{LinePause, clock};
 
 /// A bar for fewer files would only flicker.
 pub(crate) const MANY_FILES: u64 = 100;
@@ -25,7 +25,7 @@ pub(crate) struct Bar {
     steps: StepCount,
     done: u64,
     records: u64,
-    pace: Pace,
+    pace: LinePause,
 }
 
 impl Bar {
@@ -38,7 +38,7 @@ impl Bar {
             steps: StepCount(0),
             done: 0,
             records: 0,
-            pace: Pace::default(),
+            pace: LinePause::default(),
         }
     }
 
@@ -69,7 +69,7 @@ impl Bar {
     }
 
     pub(crate) fn training_start(&mut self, start: &Start) {
-        (self.begun, self.pace, self.steps) = (Instant::now(), Pace::default(), start.done);
+        (self.begun, self.pace, self.steps) = (Instant::now(), LinePause::default(), start.done);
         self.start = Some(start.clone());
         if self.bar.is_hidden() {
             let parameters = count(start.parameters, "parameter");
@@ -116,7 +116,7 @@ impl Bar {
     }
 
     pub(crate) fn epoch_end(&mut self) {
-        self.pace = Pace::default();
+        self.pace = LinePause::default();
     }
 
     pub(crate) fn finish(&self) {

@@ -11,11 +11,11 @@ pub(crate) fn job_line(job: &str, ended: &EndedJob) -> Value {
     let milestones = &progress.milestones;
     let last = milestones.epochs.last().cloned().unwrap_or_default();
     let plan = milestones.plan.clone().unwrap_or_default();
-    let steps = progress.step.unwrap_or(0).max(last.steps);
+    let steps = progress.step.unwrap_or_default().max(last.steps);
     let epochs = milestones.epochs.iter().filter(|epoch| epoch.complete).map(|e| e.epoch + 1).max();
     let resource = view.resource.as_ref().and_then(|resource| resource.status.clone());
     let masters = resource.and_then(|status| status.restarts).map_or(0, |all| all.master);
-    let records = plan.records * steps / plan.steps_per_epoch.max(1);
+    let records = plan.records * steps.0 / plan.steps_per_epoch.max(1);
     json!({
         "run": job,
         "dir": folder(job),
@@ -40,6 +40,7 @@ pub(crate) fn job_line(job: &str, ended: &EndedJob) -> Value {
 #[cfg(test)]
 mod tests {
     use salamander_core::elastic::Ending;
+    use salamander_core::progress::StepCount;
     use salamander_core::report::Start;
     use salamander_kube::client::View;
     use salamander_kube::milestones::Epoch;
@@ -49,11 +50,11 @@ mod tests {
 
     #[test]
     fn the_records_of_a_job_follow_from_its_steps() {
-        let mut progress = JobProgress { step: Some(21), ..JobProgress::default() };
+        let mut progress = JobProgress { step: Some(StepCount(21)), ..JobProgress::default() };
         let plan = Start { steps_per_epoch: 20, records: 100, ..Start::default() };
         progress.milestones.plan = Some(plan);
         let training = [("loss".to_string(), Some(0.5))].into();
-        let epoch = Epoch { complete: true, steps: 20, training, ..Epoch::default() };
+        let epoch = Epoch { complete: true, steps: StepCount(20), training, ..Epoch::default() };
         progress.milestones.epochs.push(epoch);
         let view = View { resource: None, progress: Some(progress), pods: Vec::new() };
         let line = job_line("j", &EndedJob { ending: Ending::Completed, view });

@@ -25,11 +25,11 @@ const EVERY: Duration = Duration::from_secs(2);
 
 /// Keeps plain lines apart.
 #[derive(Default)]
-struct Pace {
+struct LinePause {
     said: Option<Instant>,
 }
 
-impl Pace {
+impl LinePause {
     /// The first line waits, too.
     fn from_now() -> Self {
         Self { said: Some(Instant::now()) }

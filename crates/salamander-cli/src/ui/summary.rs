@@ -104,7 +104,7 @@ fn checkpoints(finished: &Summary<'_>, outcome: &Outcome, out: Out) {
     match &best {
         Some(best) => {
             let value = best.value.map(|value| format!(": {} {value:.4}", best.metric));
-            let (value, steps) = (value.unwrap_or_default(), count(best.steps, "step"));
+            let (value, steps) = (value.unwrap_or_default(), count(best.steps.0, "step"));
             let path = best.path.display();
             out.line(&format!("checkpoint {path} (the best{value}, after {steps})"));
         }

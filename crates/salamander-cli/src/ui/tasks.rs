@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-use super::{Pace, clock};
+use super::{LinePause, clock};
 
 /// Shows how far the tasks of a job are.
 pub(crate) struct TaskBar {
@@ -14,7 +14,7 @@ pub(crate) struct TaskBar {
     word: &'static str,
     total: u64,
     begun: Instant,
-    pace: Pace,
+    pace: LinePause,
 }
 
 impl TaskBar {
@@ -23,7 +23,7 @@ impl TaskBar {
         let style = ProgressStyle::with_template(&template);
         let style = style.unwrap_or_else(|_| ProgressStyle::default_bar());
         let bar = ProgressBar::new(total).with_style(style);
-        Self { bar, word, total, begun: Instant::now(), pace: Pace::from_now() }
+        Self { bar, word, total, begun: Instant::now(), pace: LinePause::from_now() }
     }
 
     /// One more is done.

@@ -22,7 +22,7 @@ pub struct Wishes {
 
 /// What a validation said.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Watched {
+struct WatchedValue {
     value: f64,
     best: bool,
 }
@@ -155,14 +155,14 @@ impl Course {
         };
         let save = end.save || stop || policy;
         let end = StepEnd { save, stop, last: end.last || stop, ..end };
-        Ok(self.close(end, Some(Watched { value, best: verdict.best }), now))
+        Ok(self.close(end, Some(WatchedValue { value, best: verdict.best }), now))
     }
 
     /// Ends the step's epoch, if it does.
     fn close(
         &mut self,
         end: StepEnd,
-        watched: Option<Watched>,
+        watched: Option<WatchedValue>,
         now: Duration,
     ) -> Option<EpochReport> {
         self.progress.after = None;

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::{Beat, Millis, Work};
+use crate::progress::StepCount;
 
 /// The account of one process.
 #[derive(Clone, Copy, Debug, Default)]
@@ -52,7 +53,7 @@ impl Activity {
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct TrainingFigures {
     /// Steps of the run that are done, as far as this worker knows.
-    pub steps: u64,
+    pub steps: StepCount,
     /// The epoch of the last one, from 0.
     pub epoch: u64,
     /// Its loss.

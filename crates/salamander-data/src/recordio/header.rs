@@ -40,7 +40,7 @@ pub(crate) struct ChunkHeader {
 
 /// Why twenty bytes are not a header of a dialect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fault {
+pub(crate) enum HeaderFault {
     /// Another magic number.
     Magic(u32),
     /// No such compressor in this dialect.
@@ -79,7 +79,7 @@ impl Dialect {
 
 impl ChunkHeader {
     /// Reads the header of a dialect.
-    pub(crate) fn decode(dialect: Dialect, bytes: &[u8; 20]) -> Result<ChunkHeader, Fault> {
+    pub(crate) fn decode(dialect: Dialect, bytes: &[u8; 20]) -> Result<ChunkHeader, HeaderFault> {
         let mut words = [0; 5];
         for (word, bytes) in words.iter_mut().zip(bytes.as_chunks().0) {
             *word = u32::from_le_bytes(*bytes);
@@ -90,13 +90,13 @@ impl ChunkHeader {
         }
         let [magic, checksum, compressor, compressed_size, records] = words;
         if magic != MAGIC {
-            return Err(Fault::Magic(magic));
+            return Err(HeaderFault::Magic(magic));
         }
         let code = compressor.wrapping_sub(dialect.first_code());
         let known = [Compression::None, Compression::Snappy, Compression::Gzip];
         let compression = known.into_iter().find(|known| *known as u32 == code);
         let limit = dialect.first_code() + 2;
-        let compression = compression.ok_or(Fault::Compressor { code: compressor, limit })?;
+        let compression = compression.ok_or(HeaderFault::Compressor { code: compressor, limit })?;
         Ok(ChunkHeader { checksum, compression, compressed_size, records })
     }
 
@@ -154,11 +154,11 @@ mod tests {
         };
         let mut bytes = [0; 20];
         bytes[0] = 9;
-        check(Dialect::Standard, bytes, Fault::Magic(9));
+        check(Dialect::Standard, bytes, HeaderFault::Magic(9));
         bytes[..4].copy_from_slice(&[4, 3, 2, 1]);
-        check(Dialect::PyRecordIo, bytes, Fault::Compressor { code: 0, limit: 3 });
+        check(Dialect::PyRecordIo, bytes, HeaderFault::Compressor { code: 0, limit: 3 });
         bytes[8] = 3;
-        check(Dialect::Standard, bytes, Fault::Compressor { code: 3, limit: 2 });
+        check(Dialect::Standard, bytes, HeaderFault::Compressor { code: 3, limit: 2 });
     }
 
     proptest! {

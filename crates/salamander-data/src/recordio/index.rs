@@ -2,7 +2,7 @@
 
 use super::MAX_CHUNK_BYTES;
 use super::chunk::{Buffers, Chunk, most_records};
-use super::header::{ChunkHeader, Dialect, Fault, HEADER_BYTES};
+use super::header::{ChunkHeader, Dialect, HEADER_BYTES, HeaderFault};
 use crate::{Blob, BlobHandle, ChunkPlace, Error, reader};
 
 /// One chunk of a file.
@@ -131,8 +131,8 @@ impl Walk<'_> {
         let mut bytes = [0; HEADER_BYTES as usize];
         self.file.read_exact_at(&mut bytes, place.offset).map_err(Error::io(self.blob.path()))?;
         let header = ChunkHeader::decode(dialect, &bytes).map_err(|fault| match fault {
-            Fault::Magic(found) => Error::BadMagic { place: place.clone(), found },
-            Fault::Compressor { code, limit } => {
+            HeaderFault::Magic(found) => Error::BadMagic { place: place.clone(), found },
+            HeaderFault::Compressor { code, limit } => {
                 length(place, COMPRESSOR, code.into(), limit.into())
             }
         })?;

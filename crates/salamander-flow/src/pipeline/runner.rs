@@ -109,7 +109,7 @@ pub fn run(
     }
     let (sender, receiver) = channel();
     let parallel = options.parallel.or(pipeline.parallel).unwrap_or(PARALLEL).max(1);
-    let mut run = Running {
+    let mut run = PipelineRun {
         pipeline,
         store,
         options,
@@ -139,7 +139,7 @@ enum StepMessage {
     Ended(Box<Result<ArtifactManifest, StepFailure>>),
 }
 
-struct Running<'a> {
+struct PipelineRun<'a> {
     pipeline: &'a Pipeline,
     store: &'a ArtifactStore,
     options: Options<'a>,
@@ -150,7 +150,7 @@ struct Running<'a> {
     tell: &'a mut dyn FnMut(PipelineEvent),
 }
 
-impl<'a> Running<'a> {
+impl<'a> PipelineRun<'a> {
     fn drive<'scope>(
         &mut self,
         scope: &'scope Scope<'scope, '_>,

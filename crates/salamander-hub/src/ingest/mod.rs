@@ -38,14 +38,14 @@ const CONSOLE: &str = "console";
 /// Looks at the folders of a hub.
 pub struct Ingester {
     hub: Hub,
-    experiments: BTreeMap<String, Watched>,
+    experiments: BTreeMap<String, WatchedExperiment>,
     /// What the hub's own children printed.
     consoles: BTreeMap<ExperimentId, WatchedRun>,
     last_slow: Option<Instant>,
 }
 
 /// What is remembered of an experiment's folder.
-struct Watched {
+struct WatchedExperiment {
     id: ExperimentId,
     signature: Signature,
     holder: Option<u32>,
@@ -119,7 +119,7 @@ impl Ingester {
         Ok(())
     }
 
-    fn look_at(&mut self, which: impl Fn(&Watched) -> bool) -> Result<(), Error> {
+    fn look_at(&mut self, which: impl Fn(&WatchedExperiment) -> bool) -> Result<(), Error> {
         let mut failed = None;
         for (folder, watched) in &mut self.experiments {
             if which(watched)
@@ -153,7 +153,7 @@ impl Ingester {
         self.hub.found(&new)?;
         for name in new {
             if let Some(id) = self.hub.store().experiment_of(&name)? {
-                self.experiments.insert(name, Watched::new(id));
+                self.experiments.insert(name, WatchedExperiment::new(id));
             }
         }
         // Deleted folders are not looked at any more; what is known of them stays until somebody deletes it.
@@ -167,7 +167,7 @@ impl Ingester {
     }
 }
 
-impl Watched {
+impl WatchedExperiment {
     fn new(id: ExperimentId) -> Self {
         Self {
             id,

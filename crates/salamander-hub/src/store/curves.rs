@@ -27,13 +27,13 @@ pub(crate) struct ChunkSummary {
 
 impl ChunkSummary {
     pub(crate) fn of(points: &[StoredPoint]) -> Self {
-        let mut all = Bucket::default();
+        let mut all = CurveBucket::default();
         let (mut first, mut last) = (i64::MAX, i64::MIN);
         for point in points {
             all.take(*point);
             (first, last) = (first.min(point.step), last.max(point.step));
         }
-        let Bucket { min, max, nan } = all;
+        let CurveBucket { min, max, nan } = all;
         Self { first, last, points: points.len() as u64, min, max, nan }
     }
 }
@@ -85,17 +85,17 @@ pub(crate) fn decode(steps: &[u8], values: &[u8]) -> Option<Vec<StoredPoint>> {
 pub(crate) struct Reducer {
     from: i64,
     width: i64,
-    buckets: Vec<Bucket>,
+    buckets: Vec<CurveBucket>,
 }
 
 #[derive(Clone, Copy, Default)]
-struct Bucket {
+struct CurveBucket {
     min: Option<StoredPoint>,
     max: Option<StoredPoint>,
     nan: Option<i64>,
 }
 
-impl Bucket {
+impl CurveBucket {
     fn take(&mut self, point: StoredPoint) {
         if point.value.is_nan() {
             self.nan.get_or_insert(point.step);
@@ -117,7 +117,7 @@ impl Reducer {
         let stretches = stretches.clamp(1, 1 << 16) as i128;
         let width = ((steps + stretches - 1) / stretches).clamp(1, i64::MAX.into());
         let buckets = ((steps + width - 1) / width).clamp(1, stretches) as usize;
-        Self { from, width: width as i64, buckets: vec![Bucket::default(); buckets] }
+        Self { from, width: width as i64, buckets: vec![CurveBucket::default(); buckets] }
     }
 
     fn place(&self, step: i64) -> Option<usize> {
@@ -148,7 +148,7 @@ impl Reducer {
     /// What is left: points of the curve in the order of their steps.
     pub(crate) fn finish(self) -> Vec<StoredPoint> {
         let mut kept: Vec<StoredPoint> = Vec::new();
-        for Bucket { min, max, nan } in self.buckets {
+        for CurveBucket { min, max, nan } in self.buckets {
             let nan = nan.map(|step| StoredPoint { step, value: f64::NAN });
             let mut of_bucket: Vec<StoredPoint> = min.into_iter().chain(max).chain(nan).collect();
             of_bucket.sort_by_key(|point| point.step);

@@ -39,7 +39,7 @@ impl Planner<'_> {
             servers.ready = count(progress.servers);
         }
         let number = |value: Option<u64>| value.and_then(|value| i64::try_from(value).ok());
-        status.step = number(progress.step).or(status.step);
+        status.step = number(progress.step.map(|step| step.0)).or(status.step);
         status.epoch = number(progress.epoch).or(status.epoch);
         status.loss = progress.loss.map(|loss| format!("{loss:.6}")).or(status.loss.take());
         status.goodput =

@@ -90,7 +90,8 @@ impl RunMetrics {
         self.workers.set(progress.workers.into());
         self.servers.set(progress.servers.into());
         self.pending.set(progress.pending.into());
-        for (gauge, value) in [(&self.steps, progress.step), (&self.epoch, progress.epoch)] {
+        let steps = progress.step.map(|step| step.0);
+        for (gauge, value) in [(&self.steps, steps), (&self.epoch, progress.epoch)] {
             if let Some(value) = value {
                 gauge.set(value as i64);
             }
@@ -138,6 +139,8 @@ impl RunMetrics {
 
 #[cfg(test)]
 mod tests {
+    use salamander_core::progress::StepCount;
+
     use super::*;
 
     #[test]
@@ -145,7 +148,7 @@ mod tests {
         let metrics = RunMetrics::default();
         let progress = JobProgress {
             workers: 2,
-            step: Some(7),
+            step: Some(StepCount(7)),
             loss: Some(0.5),
             restarts: 1,
             ..Default::default()

@@ -75,7 +75,7 @@ impl StatusReporter {
         let passed = self.asked.map_or(0.0, |asked| (now - asked).as_secs_f64());
         self.asked = Some(now);
         let running = progress.is_running() && progress.step.is_some();
-        self.goodput.add(passed, running, progress.step.unwrap_or(0));
+        self.goodput.add(passed, running, progress.step.unwrap_or_default());
         if let Some(known) = &self.progress {
             // A master that was started again has no report yet.
             progress.step = progress.step.or(known.step);
@@ -167,12 +167,15 @@ fn catch_up(progress: &mut JobProgress) {
 
 #[cfg(test)]
 mod tests {
+    use salamander_core::progress::StepCount;
+
     use crate::milestones::Epoch;
 
     use super::*;
 
     fn progress(state: State, step: u64) -> JobProgress {
-        JobProgress { state: Some(state), step: Some(step), wanted: 2, ..JobProgress::default() }
+        let step = Some(StepCount(step));
+        JobProgress { state: Some(state), step, wanted: 2, ..JobProgress::default() }
     }
 
     #[test]
@@ -181,7 +184,7 @@ mod tests {
         let facts = PodFacts::default;
         assert_eq!(reporter.due(facts()), None);
         reporter.take(progress(State::Running, 1));
-        assert_eq!(reporter.due(facts()).expect("due").step, Some(1));
+        assert_eq!(reporter.due(facts()).expect("due").step, Some(StepCount(1)));
         assert_eq!(reporter.due(facts()), None, "one at a time");
         reporter.written(true);
         reporter.take(progress(State::Running, 2));
@@ -221,8 +224,8 @@ mod tests {
     #[test]
     fn goodput_is_counted_over_masters() {
         let mut counted = Goodput::default();
-        counted.add(80.0, true, 90);
-        counted.add(20.0, false, 90);
+        counted.add(80.0, true, StepCount(90));
+        counted.add(20.0, false, StepCount(90));
         let before = JobProgress { counted: Some(counted), ..progress(State::Running, 90) };
         let mut reporter = StatusReporter::new(Duration::ZERO);
         reporter.take_over(Some(before));
@@ -240,13 +243,13 @@ mod tests {
     #[test]
     fn a_run_that_ends_before_the_first_question_tells_what_it_did() {
         let mut reporter = StatusReporter::new(Duration::from_secs(1_000));
-        let epoch = crate::milestones::Epoch { steps: 16, ..Default::default() };
+        let epoch = crate::milestones::Epoch { steps: StepCount(16), ..Default::default() };
         reporter.note(Milestones { epochs: vec![epoch], ..Milestones::default() });
         reporter.over(&Ending::Completed, None);
         let told = reporter.due(PodFacts::default()).expect("its end");
         assert_eq!(
             (told.contract, told.step, told.milestones.epochs.len()),
-            (Some(CONTRACT), Some(16), 1)
+            (Some(CONTRACT), Some(StepCount(16)), 1)
         );
     }
 
@@ -254,13 +257,13 @@ mod tests {
     fn what_was_done_since_the_last_question_counts_at_the_end() {
         let mut reporter = StatusReporter::new(Duration::from_secs(1_000));
         reporter.take(progress(State::Running, 17));
-        let epoch = Epoch { epoch: 1, steps: 20, ..Epoch::default() };
+        let epoch = Epoch { epoch: 1, steps: StepCount(20), ..Epoch::default() };
         reporter.note(Milestones { epochs: vec![epoch], ..Milestones::default() });
-        assert_eq!(reporter.due(PodFacts::default()).expect("due").step, Some(17));
+        assert_eq!(reporter.due(PodFacts::default()).expect("due").step, Some(StepCount(17)));
         reporter.written(true);
         reporter.over(&Ending::Completed, None);
         let last = reporter.due(PodFacts::default()).expect("due");
-        assert_eq!((last.step, last.epoch), (Some(20), Some(1)));
+        assert_eq!((last.step, last.epoch), (Some(StepCount(20)), Some(1)));
     }
 
     #[test]

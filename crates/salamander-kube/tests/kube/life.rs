@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use salamander_core::progress::StepCount;
 use salamander_kube::progress::JobProgress;
 use serde_json::{Value, json};
 
@@ -189,7 +190,7 @@ fn a_suspended_job_gives_its_pods_back_and_goes_on_later() {
     cluster.patch(JOBS, "j", &json!({"spec": {"suspend": false}}));
     cluster.wait_for_members("j", 2);
     wait_until("it goes on from where it was", || {
-        cluster.progress("j").step.is_some_and(|step| step > steps)
+        cluster.progress("j").step.is_some_and(|step| step.0 > steps)
     });
     let master = cluster.pods("j", "master").remove(0);
     let args =
@@ -286,7 +287,7 @@ fn two_jobs_that_do_not_fit_together_share_what_there_is() {
     cluster.submit(&job("b", (1, 2), json!({})));
     cluster.wait_for_members("b", 1);
     assert_eq!(cluster.progress("a").workers, 2, "both train at the same time");
-    wait_until("the second makes steps", || cluster.progress("b").step > Some(0));
+    wait_until("the second makes steps", || cluster.progress("b").step > Some(StepCount(0)));
     let done = (cluster.progress("a"), cluster.progress("b").step);
     assert_eq!((done.0.generations, done.0.workers), (generations, 2), "the first lost nothing");
     cluster.tell_containers("a", "finish");

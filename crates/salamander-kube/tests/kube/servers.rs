@@ -69,7 +69,7 @@ fn a_killed_server_is_replaced_and_training_goes_on() {
     cluster.server.kubelet.preempt(&cluster.server, &cluster.pod_key(&before[0]));
     wait_until("it comes back", || status(&cluster, "j")["restarts"]["ps"] == 2);
     wait_for_servers(&cluster, "j", 2);
-    let steps = cluster.progress("j").step.unwrap_or(0);
+    let steps = cluster.progress("j").step.unwrap_or_default();
     wait_until("training goes on", || cluster.progress("j").step.is_some_and(|now| now > steps));
     cluster.tell_containers("j", "finish");
     wait_until("it is complete", || cluster.phase("j") == "Complete");
@@ -113,9 +113,9 @@ fn the_number_of_servers_changes_while_the_job_runs() {
     let events = cluster.list("/apis/events.k8s.io/v1/events");
     let changed = events.iter().any(|event| event["reason"] == "ExperimentChanged");
     assert!(!changed, "the number of servers is not part of the experiment");
-    let (settled, steps) = (servers(&cluster, "j"), cluster.progress("j").step.unwrap_or(0));
+    let (settled, steps) = (servers(&cluster, "j"), cluster.progress("j").step.unwrap_or_default());
     wait_until("training goes on", || {
-        cluster.progress("j").step.is_some_and(|now| now > steps + 20)
+        cluster.progress("j").step.is_some_and(|now| now.since(steps) > 20)
     });
     assert_eq!(servers(&cluster, "j"), settled, "what is wanted is asked for once");
     cluster.submit(&job("ring", (1, 1), json!({})));

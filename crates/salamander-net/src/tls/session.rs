@@ -19,7 +19,7 @@ use crate::socket::{Received, receive_plain, send_flags};
 const CHUNK: usize = 128 << 10;
 
 /// The state of a connection.
-pub(crate) struct Session {
+pub(crate) struct TlsSession {
     connection: Connection,
     /// Where bytes are received to; nothing before the first ones.
     inbox: Vec<u8>,
@@ -40,7 +40,7 @@ pub(crate) enum HandshakeStep {
     Done,
 }
 
-impl Session {
+impl TlsSession {
     pub(super) fn new(mut connection: Connection) -> Self {
         connection.set_buffer_limit(Some(CHUNK));
         Self { connection, inbox: Vec::new(), waiting: 0..0, owed: 0 }

@@ -8,7 +8,7 @@ use crate::frame::{self, Frame};
 const STEP: usize = 1 << 20;
 
 /// A message out and a message in.
-pub(super) struct Exchange<'a> {
+pub(super) struct FrameExchange<'a> {
     header: [u8; frame::LENGTH],
     body: &'a [u8],
     sent: usize,
@@ -23,7 +23,7 @@ pub(super) struct Exchange<'a> {
     due: usize,
 }
 
-impl<'a> Exchange<'a> {
+impl<'a> FrameExchange<'a> {
     pub(super) fn new(
         mine: Frame,
         body: &'a [u8],
@@ -58,7 +58,7 @@ impl<'a> Exchange<'a> {
     }
 }
 
-impl Duplex for Exchange<'_> {
+impl Duplex for FrameExchange<'_> {
     fn outgoing(&mut self) -> (&[u8], &[u8]) {
         let of_header = self.sent.min(self.header.len());
         (&self.header[of_header..], &self.body[self.sent - of_header..])

@@ -12,7 +12,7 @@ use std::time::Duration;
 use salamander_net::{Cancel, Patience, Stream};
 
 use super::ServerOptions;
-use super::service::{Answer, Lookups, RowService};
+use super::service::{Lookups, RowService, ServiceAnswer};
 use crate::wire::cursor::fill;
 use crate::wire::{self, Code, Failure, Header, MessageKind, Request, header};
 
@@ -163,13 +163,13 @@ impl<'a> Connection<'a> {
             Err(error) => return self.fail(header, &Failure::new(Code::Malformed, error)),
         };
         match self.service.serve(header, request, outbox) {
-            Ok(Answer::Bytes(bytes)) => self.done(header, &[&bytes]),
-            Ok(Answer::Partition(bytes)) => self.send_partition(header, &bytes),
-            Ok(Answer::Rows { head, ids, values }) => {
+            Ok(ServiceAnswer::Bytes(bytes)) => self.done(header, &[&bytes]),
+            Ok(ServiceAnswer::Partition(bytes)) => self.send_partition(header, &bytes),
+            Ok(ServiceAnswer::Rows { head, ids, values }) => {
                 let (ids, values) = (bytemuck::cast_slice(&ids), bytemuck::cast_slice(&values));
                 self.done(header, &[&head, ids, values])
             }
-            Ok(Answer::Lookups(lookups)) => self.send_values(header, &lookups, outbox),
+            Ok(ServiceAnswer::Lookups(lookups)) => self.send_values(header, &lookups, outbox),
             Err(failure) => self.fail(header, &failure),
         }
     }

@@ -30,7 +30,7 @@ pub(super) struct RowService {
 }
 
 /// What is said about a request that was done.
-pub(super) enum Answer<'a> {
+pub(super) enum ServiceAnswer<'a> {
     /// This.
     Bytes(Vec<u8>),
     /// A partition on its way to another server.
@@ -66,15 +66,15 @@ impl RowService {
         header: &Header,
         request: Request<'a>,
         scratch: &mut Outbox,
-    ) -> Result<Answer<'a>, Failure> {
+    ) -> Result<ServiceAnswer<'a>, Failure> {
         match request {
             Request::Declare(spec) => return self.declare(*spec),
             Request::Reset { order, reset } => {
                 let reset = self.reset(order, Lineage(header.tag), &reset);
-                return reset.map(|begun| Answer::json(&begun));
+                return reset.map(|begun| ServiceAnswer::json(&begun));
             }
             Request::Written { path } => {
-                return self.saves.wait(&path).map(|written| Answer::json(&written));
+                return self.saves.wait(&path).map(|written| ServiceAnswer::json(&written));
             }
             Request::Take { partition } => return self.give(header, partition),
             _ => {}
@@ -107,38 +107,44 @@ impl RowService {
     }
 
     /// Requests of the master, and those that only ask.
-    fn manage<'a>(&self, guard: &ServerGuard, request: Request<'a>) -> Result<Answer<'a>, Failure> {
+    fn manage<'a>(
+        &self,
+        guard: &ServerGuard,
+        request: Request<'a>,
+    ) -> Result<ServiceAnswer<'a>, Failure> {
         let engine = &self.engine;
         match request {
-            Request::Info => Ok(Answer::json(&self.info(guard))),
+            Request::Info => Ok(ServiceAnswer::json(&self.info(guard))),
             Request::Changed { table, seen } => {
                 let since = if seen.incarnation == self.incarnation { seen.counter } else { 0 };
                 let changed = engine.changed(guard.table(table)?.id, since).map_err(refuse)?;
                 let head = changed_head(&changed);
-                Ok(Answer::Rows { head, ids: changed.ids, values: changed.values })
+                Ok(ServiceAnswer::Rows { head, ids: changed.ids, values: changed.values })
             }
-            Request::Applied => engine.applied().map(|held| Answer::json(&held)).map_err(refuse),
+            Request::Applied => {
+                engine.applied().map(|held| ServiceAnswer::json(&held)).map_err(refuse)
+            }
             Request::Prune { below, .. } => self.done(engine.prune(below)),
             Request::Release { .. } => {
                 self.outgoing.clear();
-                Ok(Answer::nothing())
+                Ok(ServiceAnswer::nothing())
             }
-            Request::KeepAlive => Ok(Answer::nothing()),
+            Request::KeepAlive => Ok(ServiceAnswer::nothing()),
             _ => Err(Failure::new(Code::Malformed, "this request has no answer here")),
         }
     }
 
-    fn declare(&self, spec: TableSpec) -> Result<Answer<'static>, Failure> {
+    fn declare(&self, spec: TableSpec) -> Result<ServiceAnswer<'static>, Failure> {
         let mut guard = self.write();
         let id = self.engine.declare(spec).map_err(refuse)?;
         guard.learn_tables(&self.engine);
-        Ok(Answer::Bytes(encode_number(id.0.into())))
+        Ok(ServiceAnswer::Bytes(encode_number(id.0.into())))
     }
 
     /// A partition for the server that holds it from now on.
-    fn give(&self, header: &Header, partition: u16) -> Result<Answer<'static>, Failure> {
+    fn give(&self, header: &Header, partition: u16) -> Result<ServiceAnswer<'static>, Failure> {
         self.read().gate.give(Lineage(header.tag))?;
-        let kept = self.outgoing.get(partition).map(Answer::Partition);
+        let kept = self.outgoing.get(partition).map(ServiceAnswer::Partition);
         kept.ok_or_else(|| refuse(Error::NotHere(partition)))
     }
 
@@ -148,7 +154,7 @@ impl RowService {
         mut lookups: Lookups<'a>,
         advance: Option<Advance>,
         bf16: bool,
-    ) -> Result<Answer<'a>, Failure> {
+    ) -> Result<ServiceAnswer<'a>, Failure> {
         let bytes = lookups.values() as u64 * if bf16 { 2 } else { 4 };
         if bytes > self.limit {
             let text = format!("an answer would have {bytes} bytes, above {}", self.limit);
@@ -160,7 +166,7 @@ impl RowService {
         if self.engine.mode() == Mode::Staged {
             lookups.version.get_or_insert_with(|| self.engine.version());
         }
-        Ok(Answer::Lookups(lookups))
+        Ok(ServiceAnswer::Lookups(lookups))
     }
 
     fn advance(&self, advance: &Advance) -> Result<(), Error> {
@@ -173,8 +179,8 @@ impl RowService {
         Info { incarnation, lineage, is_placed: gate.is_placed(), partitions }
     }
 
-    fn done(&self, outcome: Result<(), Error>) -> Result<Answer<'static>, Failure> {
-        outcome.map(|()| Answer::nothing()).map_err(refuse)
+    fn done(&self, outcome: Result<(), Error>) -> Result<ServiceAnswer<'static>, Failure> {
+        outcome.map(|()| ServiceAnswer::nothing()).map_err(refuse)
     }
 
     /// Goes by the gate; of an order nothing is done once a newer master has given one.
@@ -287,7 +293,7 @@ impl Chunks<'_> {
     }
 }
 
-impl Answer<'_> {
+impl ServiceAnswer<'_> {
     fn nothing() -> Self {
         Self::Bytes(Vec::new())
     }
@@ -361,7 +367,7 @@ mod tests {
         let ids: Vec<u64> = (0..10).collect();
         let item = Item { table, dim: 4, ids: &ids };
         let lookups = Lookups { read: Read::Train, version: None, items: vec![item] };
-        let Ok(Answer::Lookups(lookups)) = service.pull(lookups, None, false) else {
+        let Ok(ServiceAnswer::Lookups(lookups)) = service.pull(lookups, None, false) else {
             panic!("rows are gathered later");
         };
         let header = Header { kind: MessageKind::Pull, bf16: false, tag: 0, number: 1, length: 0 };

@@ -13,13 +13,13 @@ pub(super) struct JobEvents {
     head: String,
     plan: Option<Start>,
     /// The steps that were told, and those at the end of the last epoch that was.
-    steps: u64,
-    epoch_end: Option<u64>,
+    steps: StepCount,
+    epoch_end: Option<StepCount>,
 }
 
 impl JobEvents {
     /// Of a job whose epochs were told up to these steps.
-    pub(super) fn after(epoch_end: Option<u64>) -> Self {
+    pub(super) fn after(epoch_end: Option<StepCount>) -> Self {
         Self { epoch_end, ..Self::default() }
     }
 
@@ -34,8 +34,8 @@ impl JobEvents {
         let Some(progress) = &view.progress else { return events };
         if let (None, Some(plan)) = (&self.plan, &progress.milestones.plan) {
             // What was done before anybody looked says nothing about the pace.
-            self.steps = progress.step.unwrap_or(0);
-            let start = Start { done: StepCount(self.steps), ..plan.clone() };
+            self.steps = progress.step.unwrap_or_default();
+            let start = Start { done: self.steps, ..plan.clone() };
             self.plan = Some(start.clone());
             events.push(Event::Report(Report::Start(start)));
         }
@@ -52,16 +52,16 @@ impl JobEvents {
     /// The last step, with the records of all since the one before it.
     fn step(&mut self, progress: &JobProgress) -> Option<StepReport> {
         let (plan, steps) = (self.plan.as_ref()?, progress.step?);
-        let moved = steps.saturating_sub(self.steps);
+        let moved = steps.since(self.steps);
         self.steps = steps;
         if moved == 0 || plan.steps_per_epoch == 0 {
             return None;
         }
         Some(StepReport {
-            epoch: (steps - 1) / plan.steps_per_epoch,
-            step: (steps - 1) % plan.steps_per_epoch,
-            steps: StepCount(steps),
-            batches: steps,
+            epoch: (steps.0 - 1) / plan.steps_per_epoch,
+            step: (steps.0 - 1) % plan.steps_per_epoch,
+            steps,
+            batches: steps.0,
             records: plan.records * moved / plan.steps_per_epoch,
             loss: progress.loss.unwrap_or(f64::NAN),
             ..StepReport::default()
@@ -100,20 +100,23 @@ mod tests {
             records: 100,
             ..Start::default()
         };
-        let mut progress =
-            JobProgress { state: Some(State::Running), step: Some(7), ..JobProgress::default() };
+        let mut progress = JobProgress {
+            state: Some(State::Running),
+            step: Some(StepCount(7)),
+            ..JobProgress::default()
+        };
         progress.milestones.plan = Some(plan);
         let mut events = JobEvents::default();
         assert_eq!(told(&mut events, &progress), [("start", 7)]);
-        let epoch = Epoch { complete: true, steps: 20, ..Epoch::default() };
+        let epoch = Epoch { complete: true, steps: StepCount(20), ..Epoch::default() };
         progress.milestones.epochs.push(epoch);
-        progress.step = Some(23);
+        progress.step = Some(StepCount(23));
         assert_eq!(told(&mut events, &progress), [("epoch", 20), ("step", 23)]);
         assert_eq!(told(&mut events, &progress), []);
         // Back to a checkpoint: steps are told when they go on, and epochs not twice.
-        progress.step = Some(21);
+        progress.step = Some(StepCount(21));
         assert_eq!(told(&mut events, &progress), []);
-        progress.step = Some(22);
+        progress.step = Some(StepCount(22));
         let next = events.take(&view(&progress));
         let Some(Event::Report(Report::Step(step))) = next.last() else { panic!("{next:?}") };
         assert_eq!((step.epoch, step.step, step.records), (1, 1, 5));

@@ -13,14 +13,16 @@ use std::time::{Duration, Instant};
 use salamander_core::elastic::Ending;
 use salamander_core::experiment::Experiment;
 use salamander_core::layout::{RunLayout, TRIALS};
+use salamander_core::metrics::{Metric, Metrics};
 use salamander_core::progress::{Progress, StepCount};
 use salamander_core::report::{EpochReport, Report};
 use salamander_files::{Durability, replace};
 use salamander_kube::Error as KubeError;
 use salamander_kube::client::View;
+use salamander_kube::progress::JobProgress;
 use salamander_net::Token;
 use salamander_train::callback::{Callback, Control};
-use salamander_train::checkpoint::{CheckpointStore, RemoteCheckpoints};
+use salamander_train::checkpoint::{CheckpointStore, Manifest, RemoteCheckpoints};
 use salamander_train::model::Models;
 use salamander_train::trainer::{Outcome, Timings};
 use serde::{Deserialize, Serialize};
@@ -204,27 +206,14 @@ impl MirroredRun<'_> {
         started: Instant,
     ) -> Result<(Outcome, Facts), Error> {
         let told = view.progress.clone().unwrap_or_default();
-        let last = told.milestones.epochs.last().map(EpochReport::from);
-        let plan = told.milestones.plan.clone().unwrap_or_default();
-        let steps = told.step.unwrap_or(0).max(last.as_ref().map_or(0, |last| last.steps.0));
         let interrupted = *ending == Ending::Interrupted;
         let checkpoints = self.run.checkpoints();
         let latest = match checkpoints.is_dir() {
-            true => {
-                CheckpointStore::list(&checkpoints)?.pop().map(|last| checkpoints.join(&last.id))
-            }
+            true => CheckpointStore::list(&checkpoints)?.pop(),
             false => None,
         };
-        let progress = Progress {
-            steps: StepCount(steps),
-            batches: steps,
-            records: plan.records * steps / plan.steps_per_epoch.max(1),
-            epoch: steps / plan.steps_per_epoch.max(1),
-            last_training: last.as_ref().map(|last| last.training.values()).unwrap_or_default(),
-            validation: last.and_then(|last| last.validation),
-            interrupted,
-            ..Progress::default()
-        };
+        let progress = Progress { interrupted, ..progress(&told, latest.as_ref()) };
+        let latest = latest.map(|latest| checkpoints.join(&latest.id));
         let timings = Timings { wall: started.elapsed(), ..Timings::default() };
         let facts = Facts {
             workers: u64::from(told.wanted),
@@ -280,6 +269,28 @@ impl Cluster {
     }
 }
 
+/// How far a job came, by what it told and by the newest checkpoint that has come from its store.
+/// One that was submitted once more after it had come to its pause has nothing to tell.
+fn progress(told: &JobProgress, latest: Option<&Manifest>) -> Progress {
+    let last = told.milestones.epochs.last().map(EpochReport::from);
+    let plan = told.milestones.plan.clone().unwrap_or_default();
+    let reported = told.step.max(last.as_ref().map(|last| last.steps));
+    let steps = reported.max(latest.map(|latest| latest.steps)).unwrap_or_default();
+    let kept = latest.map(|latest| &latest.validation).filter(|values| !values.is_empty());
+    let add =
+        |all: Metrics, (name, value): (&String, &f64)| all.with(name, Metric::mean(*value, 1.0));
+    let kept = || kept.map(|values| values.iter().fold(Metrics::new(), add));
+    Progress {
+        steps,
+        batches: steps.0,
+        records: plan.records * steps.0 / plan.steps_per_epoch.max(1),
+        epoch: steps.0 / plan.steps_per_epoch.max(1),
+        last_training: last.as_ref().map(|last| last.training.values()).unwrap_or_default(),
+        validation: last.and_then(|last| last.validation).or_else(kept),
+        ..Progress::default()
+    }
+}
+
 /// Whether a job that is there pauses where the wanted one does.
 fn is_same(wanted: &Submission, there: &View) -> bool {
     let inline = there.resource.as_ref().and_then(|job| job.spec.experiment.inline.as_ref());
@@ -308,11 +319,11 @@ fn be_patient(error: Error) -> Result<(), Error> {
 }
 
 /// The steps of the last epoch in a metrics file.
-fn last_epoch(path: &Path) -> Option<u64> {
+fn last_epoch(path: &Path) -> Option<StepCount> {
     let text = fs::read_to_string(path).ok()?;
     let of_epoch = |line: &str| {
         let line: Value = serde_json::from_str(line).ok()?;
-        (line["kind"] == "epoch").then(|| line["steps"].as_u64())?
+        (line["kind"] == "epoch").then(|| line["steps"].as_u64().map(StepCount))?
     };
     text.lines().rev().find_map(of_epoch)
 }
@@ -341,6 +352,7 @@ fn job_name(run: &RunLayout) -> Result<String, Error> {
 
 #[cfg(test)]
 mod tests {
+    use salamander_kube::milestones::Epoch;
     use serde_json::json;
 
     use super::*;
@@ -368,7 +380,27 @@ mod tests {
         assert_eq!(last_epoch(&path), None);
         let lines = "{\"kind\":\"epoch\",\"steps\":4}\n{\"kind\":\"step\",\"steps\":6}\n";
         fs::write(&path, lines).expect("written");
-        assert_eq!(last_epoch(&path), Some(4));
+        assert_eq!(last_epoch(&path), Some(StepCount(4)));
+    }
+
+    #[test]
+    fn a_job_that_had_nothing_left_to_do_stands_where_its_checkpoint_does() {
+        let manifest = json!({
+            "format": 1, "id": "step-00000032", "steps": 32, "epoch": 6, "watched": 0.5,
+            "validation": {"loss": 0.5}, "files": {},
+        });
+        let manifest: Manifest = serde_json::from_value(manifest).expect("a manifest");
+        let loss = |progress: &Progress| {
+            let values = progress.validation.as_ref().map(Metrics::values).unwrap_or_default();
+            (progress.steps.0, values.get("loss").copied())
+        };
+        let mut told = JobProgress::default();
+        assert_eq!(loss(&progress(&told, None)), (0, None));
+        assert_eq!(loss(&progress(&told, Some(&manifest))), (32, Some(0.5)));
+        // What it told itself comes first.
+        let validation = Some([("loss".to_string(), Some(0.25))].into());
+        told.milestones.epochs.push(Epoch { steps: StepCount(48), validation, ..Epoch::default() });
+        assert_eq!(loss(&progress(&told, Some(&manifest))), (48, Some(0.25)));
     }
 
     #[test]

@@ -233,6 +233,23 @@ impl JobOptions {
         Ok(Submission { job, experiment })
     }
 
+    /// Whether a job of the same name finds the folder of the one before.
+    pub(crate) fn keeps_folder(&self) -> Result<bool, Error> {
+        let spec = self.spec_of_file()?.unwrap_or_default();
+        let is_given = |kind: &str| !spec["storage"][kind].is_null();
+        let is_claimed = matches!(self.storage, Some(JobStorage::Claim(_)));
+        Ok(is_claimed || is_given("claimName") || is_given("hostPath"))
+    }
+
+    /// What the file with more of the spec says.
+    fn spec_of_file(&self) -> Result<Option<Value>, Error> {
+        let Some(file) = &self.spec else { return Ok(None) };
+        let text = fs::read_to_string(file).map_err(Error::io(file))?;
+        let node = yaml::parse(&text).map_err(Error::broken(file))?;
+        // A whole training job will do as well.
+        Ok(Some(node.get("spec").unwrap_or(&node).to_json()))
+    }
+
     /// The spec: what the experiment says, over it a file, over it these options.
     fn parts(&self, experiment: &Experiment, source: Value) -> Result<Vec<Value>, Error> {
         let workers = experiment.workers;
@@ -249,13 +266,7 @@ impl JobOptions {
         if experiment.strategy.has_servers() {
             parts.push(json!({"ps": {"replicas": experiment.ps.servers.max(1)}}));
         }
-        if let Some(file) = &self.spec {
-            let text = fs::read_to_string(file).map_err(Error::io(file))?;
-            let node = yaml::parse(&text).map_err(Error::broken(file))?;
-            // A whole training job will do as well.
-            let node = node.get("spec").unwrap_or(&node);
-            parts.push(node.to_json());
-        }
+        parts.extend(self.spec_of_file()?);
         parts.extend(self.storage.as_ref().map(|storage| match storage {
             JobStorage::Claim(claim) => json!({"storage": {"claimName": claim}}),
             JobStorage::Size(size) => json!({"storage": {"size": size}}),

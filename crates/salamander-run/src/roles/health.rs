@@ -37,7 +37,7 @@ pub(super) fn of_server(
 
 fn figures(engine: &Engine) -> ServerFigures {
     ServerFigures {
-        steps: engine.version().0,
+        steps: engine.version(),
         partitions: engine.partitions().len() as u64,
         // A broken engine ends the server by itself.
         tables: engine.stats().unwrap_or_default(),

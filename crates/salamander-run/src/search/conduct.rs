@@ -1,18 +1,20 @@
 //! Conducts a search: starts what is to be trained, hears how it ended, and does what follows.
+//!
+//! # Layout
+//! - `queue`: what is still to be trained; `exits`: what the end of a trial's process means
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::fs;
+mod exits;
+mod queue;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use rustix::io::Errno;
-use salamander_core::layout::RunLayout;
 use salamander_files::{Durability, replace};
 use salamander_search::{
-    Ending, Instruction, Search, SearchEvent, Trial, TrialAction, TrialId, TrialState,
+    Ending, Instruction, Search, SearchEvent, TrialAction, TrialId, TrialState,
 };
 use salamander_track::{Patience, Tracker};
-use serde_json::Value as Json;
 
 use super::SearchRun;
 use super::end::SearchEnd;
@@ -23,15 +25,10 @@ use super::store::TrialStore;
 use super::widths::widths;
 use crate::experiment::wrong;
 use crate::{Error, TrainsOn, stored};
+use queue::TrialQueue;
 
 /// How often a stop is looked for.
 const LOOK: Duration = Duration::from_millis(50);
-/// Kills by the system that are tolerated in one trial; they do not count as restarts.
-const MAX_KILLS: u64 = 20;
-/// Failures of the system in a row, such as a full disk, before the search ends, to be resumed.
-const MAX_SYSTEM: u64 = 3;
-/// Trials whose hyperparameters the model refuses, with hardly any that it takes, before the search is given up.
-const MAX_INVALID: usize = 100;
 
 /// What a search tells whoever follows it.
 pub enum SearchNews<'a> {
@@ -261,21 +258,6 @@ impl Conductor<'_, '_> {
         }
     }
 
-    /// A model that refuses everything would be asked for ever.
-    fn give_up_if_hopeless(&self) -> Result<(), Error> {
-        let trials = self.search().trials();
-        let is_invalid = |t: &&Trial| t.state == TrialState::Ended(Ending::Invalid);
-        let invalid = trials.iter().filter(is_invalid).count();
-        match invalid >= MAX_INVALID && invalid > 10 * (trials.len() - invalid) {
-            true => Err(Error::Failed(format!(
-                "the model refuses the hyperparameters of {invalid} of {} trials, the last because of: {}",
-                trials.len(),
-                self.refusal
-            ))),
-            false => Ok(()),
-        }
-    }
-
     /// Gives idle slots to the trials that train, and takes them back for those that have begun since.
     fn widen(&mut self) -> Result<(), Error> {
         if !self.folders.is_elastic() {
@@ -323,181 +305,9 @@ impl Conductor<'_, '_> {
         }
         Ok(())
     }
-
-    /// What the end of a process means.
-    fn event(&mut self, trial: TrialId, exit: TrialExit) -> Result<Option<SearchEvent>, Error> {
-        self.widths.remove(&trial);
-        let Some(known) = self.search().trial(trial) else { return Ok(None) };
-        let until = known.until;
-        let layout = self.folders.layout(trial);
-        let metric = match exit {
-            TrialExit::Done => measured(&layout, &self.search().method().metric),
-            _ => None,
-        };
-        let restarts = self.queue.restarts.entry(trial).or_default();
-        if let Some(metric) = metric {
-            restarts.system = 0;
-            return Ok(Some(SearchEvent::Report { trial, length: until, metric }));
-        }
-        let why = || last_error(&layout).unwrap_or_else(|| "failed without a word".to_string());
-        let (why, given_up) = match exit {
-            TrialExit::Left => {
-                self.queue.queue.push_front(trial);
-                return Ok(None);
-            }
-            TrialExit::Refused => {
-                self.refusal = why();
-                self.line(format!("trial {trial}: {}", self.refusal));
-                return Ok(Some(SearchEvent::Ended { trial, how: Ending::Invalid }));
-            }
-            TrialExit::Done | TrialExit::System | TrialExit::DiskFull => {
-                // Of one that came so far only what it measured is missing.
-                let why = if exit == TrialExit::Done { unwritten(&layout) } else { why() };
-                restarts.system += 1;
-                if restarts.system >= MAX_SYSTEM {
-                    let folder = layout.folder().display();
-                    let what = format!("trial {trial} cannot go on: {why} (in {folder})");
-                    return Err(match exit {
-                        // On a full disk a trial may have no place to say so.
-                        TrialExit::DiskFull => Error::System { what, cause: Errno::NOSPC.into() },
-                        _ => Error::Failed(what),
-                    });
-                }
-                (why, false)
-            }
-            // It came to where it pauses before the signal did, or did not: it is over.
-            TrialExit::Killed(_) if layout.killed().exists() => {
-                ("was killed by hand".to_string(), true)
-            }
-            TrialExit::Killed(signal) => {
-                restarts.kills += 1;
-                (format!("was killed by signal {signal}"), restarts.kills > MAX_KILLS)
-            }
-            TrialExit::Diverged => (why(), true),
-            TrialExit::Failed => {
-                restarts.failures += 1;
-                (why(), restarts.failures > self.max_restarts)
-            }
-        };
-        if given_up {
-            self.on.end(&layout)?;
-            self.line(format!("trial {trial}: {why}; given up"));
-            return Ok(Some(SearchEvent::Ended { trial, how: Ending::Failed }));
-        }
-        self.line(format!("trial {trial}: {why}; started again"));
-        self.queue.queue.push_front(trial);
-        Ok(None)
-    }
 }
 
 /// A search goes on without its store, which is only for reading.
 fn without_store(error: &str) -> String {
     format!("search.sqlite: {error}; it is made again when the search is resumed")
-}
-
-/// What is still to be done.
-#[derive(Default)]
-struct TrialQueue {
-    queue: VecDeque<TrialId>,
-    restarts: BTreeMap<TrialId, TrialRestarts>,
-    /// The trial that a copy's checkpoints began with.
-    origins: BTreeMap<TrialId, TrialId>,
-}
-
-/// How often a trial was started again, and why.
-#[derive(Default)]
-struct TrialRestarts {
-    failures: u64,
-    kills: u64,
-    system: u64,
-}
-
-impl TrialQueue {
-    fn origin(&self, trial: TrialId) -> TrialId {
-        self.origins.get(&trial).copied().unwrap_or(trial)
-    }
-
-    /// Puts what is to be trained into the queue; copies are made at once, while their source stands still.
-    fn take(
-        &mut self,
-        folders: &TrialFolders<'_>,
-        search: &Search,
-        actions: Vec<TrialAction>,
-    ) -> Result<(), Error> {
-        for action in &actions {
-            if let Instruction::Copy { from, until } = action.what {
-                let origin = self.origin(from);
-                self.origins.insert(action.trial, origin);
-                // A copy begins anew, also when what it takes the place of had failed too often.
-                self.restarts.remove(&action.trial);
-                folders.copy(action.trial, from, until)?;
-            }
-        }
-        for action in actions {
-            self.queue.retain(|queued| *queued != action.trial);
-            match action.what {
-                Instruction::Create { .. }
-                | Instruction::Train { .. }
-                | Instruction::Copy { .. } => self.queue.push_back(action.trial),
-                Instruction::Pause | Instruction::Stop => {}
-            }
-        }
-        // Of a journal that was read, only what is still to be done counts.
-        self.queue.retain(|trial| {
-            let running = search.trial(*trial).is_some_and(|t| t.state == TrialState::Running);
-            running && !search.is_waiting(*trial)
-        });
-        Ok(())
-    }
-}
-
-/// What a trial measured where it paused; nothing if its summary does not say. In a summary null is not a number.
-fn measured(run: &RunLayout, metric: &str) -> Option<f64> {
-    let summary = fs::read_to_string(run.summary()).ok()?;
-    let summary: Json = serde_json::from_str(&summary).ok()?;
-    let value = summary["metrics"]["validation"].get(metric)?;
-    Some(value.as_f64().unwrap_or(f64::NAN))
-}
-
-/// Why a summary does not say what was measured: whoever cannot write it has no place to say so, and it is tried again.
-fn unwritten(run: &RunLayout) -> String {
-    match fs::write(run.summary(), "{}\n") {
-        Err(error) => format!("{}: {error}", run.summary().display()),
-        Ok(()) => "its summary did not say what it measured".to_string(),
-    }
-}
-
-/// What went wrong in a trial: what its run says, or its process said last.
-fn last_error(run: &RunLayout) -> Option<String> {
-    let summary = fs::read_to_string(run.summary()).unwrap_or_default();
-    let summary: Json = serde_json::from_str(&summary).unwrap_or_default();
-    if let Some(error) = summary["error"].as_str() {
-        return Some(error.to_string());
-    }
-    let log = fs::read_to_string(run.log("worker-0")).ok()?;
-    log.lines().rev().find_map(|line| line.strip_prefix("error: ").map(str::to_string))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_summary_that_was_cut_short_is_no_measurement() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let run = RunLayout::new(folder.path());
-        assert_eq!(measured(&run, "loss"), None, "there is none");
-        let whole = r#"{"metrics": {"validation": {"loss": 0.5, "worst": null}}}"#;
-        for cut in 0..whole.len() {
-            fs::write(run.summary(), &whole[..cut]).expect("written");
-            assert_eq!(measured(&run, "loss"), None, "{}", &whole[..cut]);
-        }
-        fs::write(run.summary(), whole).expect("written");
-        assert_eq!(measured(&run, "loss"), Some(0.5));
-        assert!(measured(&run, "worst").is_some_and(f64::is_nan));
-        assert_eq!(measured(&run, "accuracy"), None);
-        assert_eq!(unwritten(&run), "its summary did not say what it measured");
-        let nowhere = RunLayout::new(folder.path().join("nowhere"));
-        assert!(unwritten(&nowhere).contains("summary.json: No such file"));
-    }
 }

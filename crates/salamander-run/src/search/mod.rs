@@ -5,11 +5,13 @@
 //! is measured, and ends with a checkpoint, from which it goes on if it may.
 //!
 //! # Layout
-//! - [`SearchDraft`]: a search that is read and checked; [`SearchRun`]: one that has a folder, in `conduct`
+//! - [`SearchDraft`]: a search that is read and checked, by `checks`
+//! - [`SearchRun`]: one that has a folder, in `conduct`
 //! - `folders`: the runs of trials; `processes`: who trains them; `trial`: what such a process does
 //! - `journal`: what decisions follow from, on the disk; `widths`: idle slots widen trials
 //! - [`SearchEnd`]: what was found; [`SearchTable`]: the same in rows; `store`: the same in SQLite
 
+mod checks;
 mod conduct;
 mod end;
 mod folders;
@@ -23,7 +25,6 @@ mod widths;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use salamander_core::experiment::{SchedulerName, SearcherName, Strategy};
 use salamander_core::layout::RunLayout;
 use salamander_files::{Durability, replace};
 use salamander_search::{AskedSearch, SearchFile, TrialId};
@@ -36,6 +37,7 @@ use crate::provenance::Provenance;
 use crate::same_experiment::first_difference;
 use crate::{Error, Overrides, Program, TrainsOn, warm_start};
 
+use checks::{check_elsewhere, check_settings};
 pub use conduct::{SearchNews, SearchStanding};
 pub use end::SearchEnd;
 use folders::TrialFolders;
@@ -177,7 +179,11 @@ impl SearchDraft {
     /// Trials train there instead of on this machine.
     pub fn on(mut self, on: TrainsOn) -> Result<Self, Error> {
         if !on.is_this_machine() {
-            check_elsewhere(&self.kept.file).map_err(|reason| wrong(&self.path, reason))?;
+            let method = self.kept.file.method(self.kept.seed);
+            let method = method.map_err(|error| wrong(&self.path, error))?;
+            let keeps_folder = on.keeps_folder()?;
+            let checked = check_elsewhere(self.kept.file.experiment(), &method.rule, keeps_folder);
+            checked.map_err(|reason| wrong(&self.path, reason))?;
         }
         self.on = on;
         Ok(self)
@@ -257,54 +263,5 @@ impl KeptSearch {
         let kept = json!({"base": base, "seed": seed, "slots": slots, "file": file.to_yaml()});
         let text = format!("{kept:#}\n");
         replace(path, text.as_bytes(), Durability::Synced).map_err(Error::io(path))
-    }
-}
-
-/// What a search needs besides what one run needs.
-fn check_settings(file: &SearchFile) -> Result<(), String> {
-    let experiment = file.experiment();
-    if experiment.data.validation.0.is_empty() {
-        let reason = "data.validation: a search compares trials by what they measure there";
-        return Err(reason.to_string());
-    }
-    let searcher = &experiment.searcher;
-    let elastic = searcher.elastic_trials;
-    let copies =
-        searcher.name == SearcherName::Pbt || searcher.scheduler == Some(SchedulerName::Pbt);
-    if elastic && copies {
-        let reason = "searcher.elastic_trials: trials of a population meet after each interval, \
-                      and are not widened: leave it out";
-        return Err(reason.to_string());
-    }
-    match experiment.strategy {
-        Strategy::Hybrid | Strategy::Ps if elastic => Err("searcher.elastic_trials: workers of \
-             strategy hybrid or ps are not widened: write `strategy: allreduce`, or leave it out"
-            .to_string()),
-        _ => Ok(()),
-    }
-}
-
-/// What trials need that are jobs of a cluster.
-fn check_elsewhere(file: &SearchFile) -> Result<(), String> {
-    let experiment = file.experiment();
-    let searcher = &experiment.searcher;
-    if experiment.checkpoint_storage.store.is_none() {
-        let reason = "checkpoint_storage.store: a trial of a cluster goes on from an object store, as another job: \
-                      write one, such as s3://bucket/prefix, or --store";
-        return Err(reason.to_string());
-    }
-    let proposes = matches!(
-        searcher.name,
-        SearcherName::Single | SearcherName::Random | SearcherName::Grid | SearcherName::Tpe
-    );
-    if !proposes || !matches!(searcher.scheduler, None | Some(SchedulerName::None)) {
-        let reason = "searcher: trials that are jobs of a cluster go to their end, none pauses at a rung yet: write \
-                      random, grid or tpe with the scheduler none, or search on one machine";
-        return Err(reason.to_string());
-    }
-    match searcher.elastic_trials {
-        true => Err("searcher.elastic_trials: the cluster widens its jobs by itself: leave it out"
-            .to_string()),
-        false => Ok(()),
     }
 }

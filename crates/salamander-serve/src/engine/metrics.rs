@@ -31,22 +31,22 @@ struct OutcomeLabels {
 
 /// Histograms of times, or of rows.
 #[derive(Clone)]
-enum Buckets {
+enum HistogramKind {
     Seconds,
     Rows,
 }
 
-impl MetricConstructor<Histogram> for Buckets {
+impl MetricConstructor<Histogram> for HistogramKind {
     fn new_metric(&self) -> Histogram {
         match self {
             // From a tenth of a millisecond to some twenty seconds.
-            Buckets::Seconds => Histogram::new(exponential_buckets(1e-4, 2.0, 18)),
-            Buckets::Rows => Histogram::new(exponential_buckets(1.0, 2.0, 11)),
+            HistogramKind::Seconds => Histogram::new(exponential_buckets(1e-4, 2.0, 18)),
+            HistogramKind::Rows => Histogram::new(exponential_buckets(1.0, 2.0, 11)),
         }
     }
 }
 
-type Histograms = Family<ModelLabel, Histogram, Buckets>;
+type Histograms = Family<ModelLabel, Histogram, HistogramKind>;
 
 /// The metrics of all models.
 pub(crate) struct ServingMetrics {
@@ -93,7 +93,7 @@ pub(crate) struct ModelMetrics {
 
 impl ServingMetrics {
     pub(crate) fn new() -> Self {
-        let times = || Histograms::new_with_constructor(Buckets::Seconds);
+        let times = || Histograms::new_with_constructor(HistogramKind::Seconds);
         let mut metrics = Self {
             registry: Registry::with_prefix(PREFIX),
             requests: Family::default(),
@@ -103,7 +103,7 @@ impl ServingMetrics {
             decoded: times(),
             queued: times(),
             computed: times(),
-            rows: Histograms::new_with_constructor(Buckets::Rows),
+            rows: Histograms::new_with_constructor(HistogramKind::Rows),
         };
         let to = &mut metrics.registry;
         to.register("requests", "Requests by what became of them", metrics.requests.clone());

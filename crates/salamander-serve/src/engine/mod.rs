@@ -8,7 +8,7 @@ mod statistics;
 mod waiting;
 
 pub use owner::Batching;
-pub(crate) use owner::{Answer, LoadedParts, Owner};
+pub(crate) use owner::{ComputedAnswer, LoadedParts, Owner};
 pub(crate) use registry::ModelStatus;
 pub use registry::{InferRequest, InferResponse, Registry};
 pub(crate) use served::ServedVersion;

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
 use super::statistics::Statistics;
-use super::waiting::{BatchSize, Most, Taken, Waiting};
+use super::waiting::{BatchSize, Most, Taken, WaitingRequests};
 use crate::model::{Decoded, Decoder, Failed, Loaded, Model, Source};
 use crate::refusal::Refusal;
 use crate::tensor::Tensor;
@@ -52,7 +52,7 @@ impl Batching {
 
 /// What was computed for a request.
 #[derive(Debug)]
-pub(crate) struct Answer {
+pub(crate) struct ComputedAnswer {
     pub(crate) outputs: Vec<Tensor>,
     /// How long the request waited.
     pub(crate) queued: Duration,
@@ -60,7 +60,7 @@ pub(crate) struct Answer {
     pub(crate) computed: Duration,
 }
 
-type Reply = Result<Answer, Refusal>;
+type Reply = Result<ComputedAnswer, Refusal>;
 
 struct InferenceJob {
     input: Decoded,
@@ -69,7 +69,7 @@ struct InferenceJob {
 }
 
 struct OwnerQueue {
-    waiting: Waiting<InferenceJob>,
+    waiting: WaitingRequests<InferenceJob>,
     closing: bool,
 }
 
@@ -106,7 +106,7 @@ impl Owner {
         statistics: Arc<Statistics>,
     ) -> Result<(Self, LoadedParts), String> {
         let most = Most { requests: batching.queue, rows: batching.queue_rows };
-        let state = Mutex::new(OwnerQueue { waiting: Waiting::new(most), closing: false });
+        let state = Mutex::new(OwnerQueue { waiting: WaitingRequests::new(most), closing: false });
         let shared = Arc::new(OwnerShared { state, wake: Condvar::new(), batching, statistics });
         let (ready, loaded) = sync_channel(1);
         let (own, wanted) = (Arc::clone(&shared), version.to_string());
@@ -277,6 +277,6 @@ fn give(outputs: &[Tensor], askers: Vec<Asker>, computed: Duration) {
     for Asker { rows, queued, reply } in askers {
         let own = outputs.iter().map(|output| output.rows_in(first..first + rows)).collect();
         first += rows;
-        let _ = reply.send(Ok(Answer { outputs: own, queued, computed }));
+        let _ = reply.send(Ok(ComputedAnswer { outputs: own, queued, computed }));
     }
 }

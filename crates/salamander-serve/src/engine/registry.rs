@@ -10,7 +10,7 @@ use salamander_data::{JsonRecord, Value};
 
 use super::metrics::{ServingMetrics, VersionNow};
 use super::served::{Current, Opening, Served, ServedVersion, VersionSlot};
-use super::{Answer, Batching, RequestTimes};
+use super::{Batching, ComputedAnswer, RequestTimes};
 use crate::input::Input;
 use crate::model::{Opener, Source, SourceToServe};
 use crate::refusal::Refusal;
@@ -321,7 +321,7 @@ impl Registry {
         let deadline = timeout.and_then(|timeout| since.checked_add(timeout));
         let answered = answer(&version, input, deadline).await;
         match answered {
-            Ok((Answer { outputs: mut all, queued, computed }, decoded)) => {
+            Ok((ComputedAnswer { outputs: mut all, queued, computed }, decoded)) => {
                 let whole = since.elapsed();
                 let times = RequestTimes { whole, decoded, queued, computed };
                 version.statistics.succeeded(rows, times);
@@ -362,7 +362,7 @@ async fn answer(
     version: &ServedVersion,
     input: Input,
     deadline: Option<Instant>,
-) -> Result<(Answer, Duration), Refusal> {
+) -> Result<(ComputedAnswer, Duration), Refusal> {
     if input.rows() == 0 {
         return Err(Refusal::Invalid("the request has no records".to_string()));
     }

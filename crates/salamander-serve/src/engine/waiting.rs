@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::time::Instant;
 
 /// Requests in the order of their arrival, bounded by their number and their rows.
-pub(crate) struct Waiting<T> {
+pub(crate) struct WaitingRequests<T> {
     items: VecDeque<Item<T>>,
     size: BatchSize,
     most: Most,
@@ -57,7 +57,7 @@ pub(crate) struct Taken<T> {
     pub(crate) cancelled: usize,
 }
 
-impl<T> Waiting<T> {
+impl<T> WaitingRequests<T> {
     pub(crate) fn new(most: Most) -> Self {
         Self { items: VecDeque::new(), size: BatchSize::default(), most }
     }
@@ -148,8 +148,8 @@ mod tests {
         BatchSize { rows, tokens: rows * 10 }
     }
 
-    fn filled(sizes: &[usize]) -> Waiting<usize> {
-        let mut waiting = Waiting::new(MOST);
+    fn filled(sizes: &[usize]) -> WaitingRequests<usize> {
+        let mut waiting = WaitingRequests::new(MOST);
         for (number, rows) in sizes.iter().enumerate() {
             waiting.push(number, size(*rows), None).expect("fits");
         }
@@ -205,7 +205,7 @@ mod tests {
         fn each_request_is_refused_or_taken_once_in_order(
             sizes in prop::collection::vec(1..9usize, 0..40), batch in 1..12usize, every in 1..5usize,
         ) {
-            let (mut waiting, now) = (Waiting::new(MOST), Instant::now());
+            let (mut waiting, now) = (WaitingRequests::new(MOST), Instant::now());
             let (mut seen, mut due) = (Vec::new(), Vec::new());
             for (number, own) in sizes.iter().enumerate() {
                 if waiting.push(number, size(*own), None).is_ok() {

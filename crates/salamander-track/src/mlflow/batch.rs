@@ -27,14 +27,14 @@ pub struct MetricPoint {
 /// How far a server was told. A run that goes through steps again does not tell of them again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Told {
+pub struct SentUpTo {
     /// Steps up to this one.
     pub steps: u64,
     /// Epochs and validations up to this step, and whether that was the end of an epoch.
     pub epoch: Option<(u64, bool)>,
 }
 
-impl Told {
+impl SentUpTo {
     /// Whether a point is new; it counts as told from then on.
     pub fn take(&mut self, point: &LoggedPoint) -> bool {
         let is_new = match point.kind {
@@ -98,7 +98,7 @@ mod tests {
 
     #[test]
     fn what_was_told_is_not_told_again() {
-        let mut told = Told::default();
+        let mut told = SentUpTo::default();
         let mut check = |kind, step, expected: bool| {
             assert_eq!(told.take(&point(kind, step)), expected, "{kind:?} {step}");
         };
@@ -119,7 +119,7 @@ mod tests {
         fn however_often_a_run_goes_back_each_step_is_told_once(
             backs in proptest::collection::vec((1u64..40, 0u64..40), 1..12),
         ) {
-            let (mut told, mut seen, mut at) = (Told::default(), Vec::new(), 0);
+            let (mut told, mut seen, mut at) = (SentUpTo::default(), Vec::new(), 0);
             for (forward, back) in backs {
                 for step in at + 1..=at + forward {
                     seen.extend(told.take(&point(PointKind::Step, step)).then_some(step));

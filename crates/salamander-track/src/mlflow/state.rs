@@ -8,7 +8,7 @@ use salamander_core::layout::RunLayout;
 use salamander_files::{Durability, replace};
 use serde::{Deserialize, Serialize};
 
-use super::batch::{MetricPoint, Told};
+use super::batch::{MetricPoint, SentUpTo};
 use crate::about::{Error, read_json};
 
 /// What was told, and what is being told.
@@ -22,7 +22,7 @@ pub struct SenderState {
     /// A random name that only this run has: it is looked for before a run is made.
     pub uid: String,
     /// How far it was told, what is being sent included.
-    pub told: Told,
+    pub told: SentUpTo,
     /// What is being sent. It is written down before, so that it is the same when it is sent again.
     pub sending: Vec<MetricPoint>,
     /// The best trial of a search and its number, as it was told.

@@ -19,10 +19,10 @@ pub(crate) enum Way {
 /// Listens for as long as the process lives.
 pub(crate) struct Proxy {
     pub(crate) address: SocketAddr,
-    shared: Arc<Shared>,
+    shared: Arc<ProxyState>,
 }
 
-struct Shared {
+struct ProxyState {
     server: SocketAddr,
     way: AtomicU8,
     answers: AtomicU64,
@@ -34,7 +34,7 @@ impl Proxy {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("an address");
         let (way, answers, lost) = (AtomicU8::new(way as u8), AtomicU64::new(0), AtomicU64::new(0));
-        let shared = Arc::new(Shared { server, way, answers, lost });
+        let shared = Arc::new(ProxyState { server, way, answers, lost });
         let own = Arc::clone(&shared);
         thread::spawn(move || {
             for client in listener.incoming().flatten() {
@@ -58,7 +58,7 @@ impl Proxy {
     }
 }
 
-impl Shared {
+impl ProxyState {
     fn is(&self, way: Way) -> bool {
         self.way.load(Ordering::SeqCst) == way as u8
     }

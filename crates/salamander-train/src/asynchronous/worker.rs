@@ -12,6 +12,7 @@ use salamander_core::asynchronous::{
 use salamander_core::elastic::Work as Doing;
 use salamander_core::experiment::{Ps, Settings};
 use salamander_core::plan::{MicroBatch, Slice};
+use salamander_core::progress::StepCount;
 use salamander_core::report::{Brief, Measured};
 use salamander_net::Cancel;
 use salamander_ps::LedgerPage;
@@ -243,7 +244,7 @@ impl<T: Trial> BatchComputer<T> {
     fn show(&self, name: MicroBatch, measured: &Measured) {
         let steps = name.epoch * self.job.course.plan().steps() + name.step + 1;
         let loss = measured.loss / measured.tally.applied.max(1) as f64;
-        self.meter.stepped(steps, name.epoch, loss);
+        self.meter.stepped(StepCount(steps), name.epoch, loss);
     }
 
     /// The rest of a lease is given back when servers cannot be reached.

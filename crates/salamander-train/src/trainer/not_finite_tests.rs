@@ -14,7 +14,7 @@ use crate::checkpoint::Checkpoint;
 use crate::context::Context;
 use crate::model::entry;
 use crate::table::Table;
-use crate::testing::{Points, TestPoint, setup, train_together};
+use crate::testing::{EIGHT_POINTS, Points, TestPoint, setup, train_together};
 use crate::trainer::Outcome;
 use crate::trial::{BuildError, Trial};
 
@@ -55,11 +55,9 @@ impl Trial for Steep {
     }
 }
 
-const PLAIN: &str = "x,y,side\n1,2,0\n2,1,1\n3,1,0\n1,4,1\n2,2,0\n1,1,1\n3,2,0\n2,5,1\n";
-
-/// The same points, these being others.
+/// Points, of which these are others.
 fn points(places: &[usize], x: &str) -> String {
-    let mut lines: Vec<String> = PLAIN.lines().map(str::to_string).collect();
+    let mut lines: Vec<String> = EIGHT_POINTS.lines().map(str::to_string).collect();
     places.iter().for_each(|place| lines[place + 1] = format!("{x},0,0"));
     lines.join("\n") + "\n"
 }

@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use salamander_core::elastic::{Beat, TrainingFigures};
+use salamander_core::progress::StepCount;
 
 use crate::callback::{Callback, Control, Start, StepReport};
 
@@ -29,7 +30,7 @@ impl Meter {
     }
 
     /// So many steps of the run are done.
-    pub(crate) fn stepped(&self, steps: u64, epoch: u64, loss: f64) {
+    pub(crate) fn stepped(&self, steps: StepCount, epoch: u64, loss: f64) {
         let mut figures = self.lock();
         (figures.steps, figures.epoch, figures.loss) = (steps, epoch, loss);
     }
@@ -50,14 +51,12 @@ impl Callback for Meter {
     }
 
     fn step_end(&mut self, step: &StepReport, _control: &mut Control) {
-        self.stepped(step.steps.0, step.epoch, step.loss);
+        self.stepped(step.steps, step.epoch, step.loss);
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use salamander_core::progress::StepCount;
-
     use super::*;
 
     #[test]
@@ -69,8 +68,7 @@ mod tests {
         meter.step_end(&step, &mut Control::default());
         meter.worked(Beat { records: 9, ..Beat::default() });
         let beat = Beat { records: 9, ..Beat::default() };
-        let seen =
-            TrainingFigures { steps: 7, epoch: 1, loss: 0.5, members: 3, generations: 1, beat };
+        let seen = TrainingFigures { steps, epoch: 1, loss: 0.5, members: 3, generations: 1, beat };
         assert_eq!(meter.clone().figures(), seen);
         meter.waits();
         meter.begins(1);

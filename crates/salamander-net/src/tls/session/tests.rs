@@ -12,7 +12,7 @@ use super::*;
 use crate::tls::{Files, Tls};
 
 struct End {
-    session: Session,
+    session: TlsSession,
     socket: UnixStream,
 }
 
