@@ -36,6 +36,7 @@ mod servers;
 mod serving;
 mod steered;
 mod stored;
+mod streamed;
 mod support;
 mod tables;
 mod tasks;

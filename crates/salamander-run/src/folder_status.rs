@@ -95,7 +95,7 @@ impl FolderStatus {
             started: started(run).map(written),
             seconds_left: left().filter(|_| state == State::Running),
             steps: told.steps,
-            total_steps: plan.as_ref().map(|plan| plan.total.0),
+            total_steps: plan.as_ref().map(|plan| plan.total.0).filter(|total| *total > 0),
             epoch: told.epoch,
             epochs: plan.as_ref().map(|plan| plan.epochs),
             loss: told.loss,
@@ -176,7 +176,7 @@ fn unexplained(told: &ToldByMetrics) -> String {
 fn seconds_left(file: &Path, plan: &Start, steps: u64) -> Option<f64> {
     let begun = fs::metadata(file).and_then(|file| file.modified()).ok()?;
     let seconds = begun.elapsed().ok()?.as_secs_f64();
-    let done = steps.checked_sub(plan.done.0).filter(|done| *done > 0)?;
+    let done = steps.checked_sub(plan.done.0).filter(|done| *done > 0 && plan.total.0 > 0)?;
     Some(seconds / done as f64 * plan.total.0.saturating_sub(steps) as f64)
 }
 
