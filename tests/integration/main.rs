@@ -40,6 +40,7 @@ mod servers;
 mod serving;
 mod steered;
 mod stored;
+mod streamed;
 mod support;
 mod tables;
 mod tasks;

@@ -106,6 +106,10 @@ pub(crate) struct SinkArgs {
     /// Count the words of a column for `vocabulary`: vocabulary/COLUMN.txt
     #[arg(long, value_name = "COLUMN", value_delimiter = ',')]
     vocabulary: Vec<String>,
+    /// Name each shard as soon as it is there, for `train` with data.stream; a folder that a killed flow has begun is
+    /// gone on with
+    #[arg(long)]
+    stream: bool,
     #[command(flatten)]
     sharing: crate::sharing::SharingArgs,
     /// Print one JSON object on standard output
@@ -139,7 +143,7 @@ mod with_flows {
     use salamander_core::words::count;
     use salamander_flow::flow::{
         EngineSettings, Error, FlowCall, FlowJob, FlowShape, FlowSummary, SinkSettings, TSet,
-        TaskThreads,
+        TaskRunner, TaskThreads,
     };
     use salamander_run::flow::FlowWorkers;
     use serde_json::json;
@@ -239,9 +243,13 @@ mod with_flows {
 
     fn write(job: &FlowJob, out: &Path, sink: &SinkArgs, program: &Program) -> Result<ExitCode> {
         let shared = sink.sharing.is_shared();
+        let write = |runner: &mut dyn TaskRunner| match sink.stream {
+            true => job.stream(program.flows(), out, runner),
+            false => job.run(program.flows(), out, runner),
+        };
         let summary = if shared {
             let done = sink.sharing.with("flow", |by| match by {
-                Some(by) => Ok(job.run(program.flows(), out, &mut FlowWorkers::new(by))),
+                Some(by) => Ok(write(&mut FlowWorkers::new(by))),
                 None => Ok(Err(Error::Interrupted)),
             })?;
             match done {
@@ -249,10 +257,14 @@ mod with_flows {
                 Err(stopped) => return Ok(stopped),
             }
         } else {
-            here(job, out, program)
+            here(program, &write)
         };
         match summary {
             Ok(summary) => told(&summary, sink.json),
+            Err(Error::Interrupted) if sink.stream => {
+                errln!("interrupted: the same command goes on with {}", out.display());
+                Ok(ExitCode::from(130))
+            }
             Err(Error::Interrupted) => {
                 errln!("interrupted: nothing was written");
                 Ok(ExitCode::from(130))
@@ -262,7 +274,10 @@ mod with_flows {
     }
 
     /// On threads of this process.
-    fn here(job: &FlowJob, out: &Path, program: &Program) -> Result<FlowSummary, Error> {
+    fn here(
+        program: &Program,
+        write: &dyn Fn(&mut dyn TaskRunner) -> Result<FlowSummary, Error>,
+    ) -> Result<FlowSummary, Error> {
         let signals = Signals::install().map_err(|error| Error::Invalid(error.to_string()))?;
         let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let bar = std::sync::Mutex::new(None);
@@ -276,7 +291,7 @@ mod with_flows {
         };
         let flows = program.flows();
         let mut runner = TaskThreads { flows, threads, stop: &signals.stop, progress: &progress };
-        let summary = job.run(flows, out, &mut runner);
+        let summary = write(&mut runner);
         if let Some(bar) = bar.lock().unwrap_or_else(std::sync::PoisonError::into_inner).as_ref() {
             bar.finish();
         }

@@ -16,7 +16,9 @@ pub use crate::report::{EpochReport, Start, StepReport};
 pub trait Callback: Send {
     /// While the data is opened, before all else: so many of its files are indexed.
     fn indexing(&mut self, _files: u64, _of: u64) {}
-    /// Before the first step (again after a resume).
+    /// Training waits for streamed data, of which so many records are there.
+    fn waiting(&mut self, _records: u64) {}
+    /// Before the first step (again after a resume, and when streamed data is counted).
     fn training_start(&mut self, _start: &Start) {}
     /// Before an epoch's first step.
     fn epoch_start(&mut self, _epoch: u64) {}

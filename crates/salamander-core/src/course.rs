@@ -16,6 +16,7 @@
 //!
 //! # Layout
 //! - `after`: what follows a step, a validation, a checkpoint
+//! - [`UNCOUNTED`] (`streamed`): data that is still being written
 //! - [`Collected`] (`collected`): steps whose micro-batches come one by one
 //! - [`LeasePlan`] (`lease_plan`): what the master of asynchronous training is given
 //! - [`refused`] (`settings`): settings that a strategy cannot follow
@@ -24,6 +25,7 @@ mod after;
 mod collected;
 mod lease_plan;
 mod settings;
+mod streamed;
 #[cfg(test)]
 mod tests;
 
@@ -44,11 +46,12 @@ pub use after::Wishes;
 pub use collected::Collected;
 pub use lease_plan::{KeptRows, LeasePlan, MakeFolder};
 pub use settings::refused;
+pub use streamed::UNCOUNTED;
 
 /// How many records there are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DataSizes {
-    /// Records of an epoch.
+    /// Records of an epoch; [`UNCOUNTED`] while they are still being written.
     pub training: u64,
     /// Records to validate on; 0: there is no validation.
     pub validation: u64,
@@ -141,6 +144,8 @@ pub struct Course {
     extent: Extent,
     /// Where this run ends: at its whole extent, or where a search pauses it.
     end: Extent,
+    /// Of records that are still being written, so many are there.
+    there: u64,
     progress: Progress,
     epoch_started: Duration,
     asked_to_save: SaveAsked,
@@ -168,14 +173,11 @@ impl Course {
             aggregation: experiment.optimizations.aggregation_frequency,
             slices: experiment.slices(),
         };
-        let extent = Extent::new(experiment.length(), &plan);
         if let Some((field, reason)) = refused(experiment) {
             return Err(Error::Refused { field, reason: reason.to_string() });
         }
-        let pause =
-            experiment.searcher.pause_at.map(|at| Extent::new(at, &plan).whole_steps(&plan));
-        let end = pause.filter(|pause| pause.batches < extent.batches).unwrap_or(extent);
-        if experiment.strategy == Strategy::Ps && pause.is_some() {
+        let (extent, end) = extents(experiment, &plan);
+        if experiment.strategy == Strategy::Ps && experiment.searcher.pause_at.is_some() {
             let reason = "a run of strategy ps has no common step to pause at: search with \
                           scheduler: none, or train with strategy hybrid or allreduce";
             return Err(Error::Refused { field: "searcher.pause_at", reason: reason.to_string() });
@@ -189,6 +191,9 @@ impl Course {
             return Err(Error::Refused { field: "searcher.max_length", reason });
         }
         let schedule = experiment.schedule.unwrap_or(schedule);
+        if sizes.training == UNCOUNTED {
+            streamed::check(&schedule)?;
+        }
         let progress = Progress::default();
         let epoch_started = Duration::ZERO;
         let experiment = experiment.clone();
@@ -200,6 +205,7 @@ impl Course {
             plan,
             extent,
             end,
+            there: 0,
             progress,
             epoch_started,
             asked_to_save,
@@ -269,15 +275,16 @@ impl Course {
         derive(records, &names)
     }
 
-    /// What is told when training starts or goes on.
+    /// What is told when training starts or goes on; of records that are not counted yet no sum is known.
     pub fn start(&self, parameters: u64, workers: u64, leads: bool) -> Start {
+        let known = |number: u64| if self.is_counted() { number } else { 0 };
         Start {
             done: self.progress.steps,
-            total: self.extent.steps,
-            total_batches: self.extent.batches,
-            steps_per_epoch: self.plan.steps(),
+            total: StepCount(known(self.extent.steps.0)),
+            total_batches: known(self.extent.batches),
+            steps_per_epoch: known(self.plan.steps()),
             epochs: self.extent.epochs,
-            records: self.plan.records,
+            records: self.known_records(),
             parameters,
             workers,
             leads,
@@ -432,8 +439,9 @@ impl Course {
         let FirstPass { tally, loss, rate, gradient_norm, overflowed } = first;
         let counted = tally.applied;
         let tally = if overflowed { tally.overflowed() } else { tally };
+        let known = self.known_records();
         let progress = &mut self.progress;
-        progress.ledger.commit(epoch, self.plan.records, &tally);
+        progress.ledger.commit(epoch, known, &tally);
         progress.training.merge(metrics);
         progress.records += tally.applied;
         progress.steps = progress.steps.next();
@@ -452,6 +460,14 @@ impl Course {
         };
         StepDone { report, batches }
     }
+}
+
+/// The extent of an experiment's length, and where its run ends.
+fn extents(experiment: &Experiment, plan: &Plan) -> (Extent, Extent) {
+    let extent = Extent::new(experiment.length(), plan);
+    let pause = experiment.searcher.pause_at.map(|at| Extent::new(at, plan).whole_steps(plan));
+    let end = pause.filter(|pause| pause.batches < extent.batches).unwrap_or(extent);
+    (extent, end)
 }
 
 /// The step after so many batches, if there is one.

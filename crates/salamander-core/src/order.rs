@@ -3,6 +3,8 @@
 //! A keyed permutation takes the place of a shuffled list, so that a worker can start in the middle
 //! of an epoch of a billion records at no cost, and every worker agrees without a message.
 
+use std::ops::Range;
+
 use serde::{Deserialize, Serialize};
 
 use crate::seed;
@@ -17,6 +19,8 @@ pub enum Shuffle {
     None,
     /// Within windows of so many records: reads stay mostly sequential.
     Window(u64),
+    /// Within each file, one file after the other: what streamed data needs.
+    Partition,
     /// Over all records.
     #[default]
     Full,
@@ -36,11 +40,22 @@ impl Order {
         Self { records, shuffle, key: seed::derive(seed, &[ORDER_STREAM, epoch]) }
     }
 
-    /// The record at a position; both run from 0 to the number of records.
+    /// The record at a position; both run from 0 to the number of records. All of them are one partition.
     pub fn record(&self, position: u64) -> u64 {
+        self.record_of(position, |_| 0..self.records)
+    }
+
+    /// [`Order::record`] for records in partitions: `partition` gives the records of the one that a record is in. How
+    /// many records come behind it plays no part in an order by partition, so that it can be asked for early.
+    pub fn record_of(&self, position: u64, partition: impl FnOnce(u64) -> Range<u64>) -> u64 {
         assert!(position < self.records, "position {position} of {} records", self.records);
         match self.shuffle {
             Shuffle::None => position,
+            Shuffle::Partition => {
+                let Range { start, end } = partition(position);
+                let key = seed::derive(self.key, &[start]);
+                start + permute(position - start, end - start, key)
+            }
             Shuffle::Full => permute(position, self.records, self.key),
             Shuffle::Window(width) => {
                 let width = width.max(1);
@@ -96,7 +111,7 @@ mod tests {
     proptest! {
         #[test]
         fn every_record_comes_once(records in 1u64..3000, width in 1u64..400, seed: u64, epoch in 0u64..5) {
-            for shuffle in [Shuffle::None, Shuffle::Window(width), Shuffle::Full] {
+            for shuffle in [Shuffle::None, Shuffle::Window(width), Shuffle::Partition, Shuffle::Full] {
                 let order = Order::new(records, shuffle, seed, epoch);
                 let mut seen: Vec<u64> = (0..records).map(|p| order.record(p)).collect();
                 seen.sort_unstable();
@@ -123,6 +138,29 @@ mod tests {
             let windows: Vec<u64> = (start..start + 100).map(|p| order.record(p) / 100).collect();
             assert!(windows.iter().all(|w| *w == windows[0]));
         }
+    }
+
+    #[test]
+    fn partitions_stay_in_their_order_and_know_nothing_of_those_behind_them() {
+        let partition = |record: u64| match record {
+            0..10 => 0..10,
+            10..11 => 10..11,
+            _ => 11..40,
+        };
+        let take = |records| -> Vec<u64> {
+            let order = Order::new(records, Shuffle::Partition, 7, 0);
+            (0..records).map(|position| order.record_of(position, partition)).collect()
+        };
+        let all = take(40);
+        for own in [0..10, 10..11, 11..40] {
+            let mut within = all[own.start as usize..own.end as usize].to_vec();
+            assert!(own.end - own.start == 1 || !within.is_sorted(), "{within:?}");
+            within.sort_unstable();
+            assert!(within.into_iter().eq(own));
+        }
+        assert_eq!(take(11), all[..11]);
+        let later = Order::new(40, Shuffle::Partition, 7, 1);
+        assert!((0..40).any(|at| later.record_of(at, partition) != all[at as usize]));
     }
 
     #[test]

@@ -123,6 +123,16 @@ fn threshold() -> f64 {
 }
 
 impl Schedule {
+    /// Whether the rate depends on how long the whole training is.
+    pub fn needs_length(&self) -> bool {
+        matches!(
+            self.curve,
+            Curve::Cosine { over: None, .. }
+                | Curve::Linear { over: None, .. }
+                | Curve::OneCycle { over: None, .. }
+        )
+    }
+
     /// The factor on the optimizer's rate after `done`, when training ends at `total`.
     pub fn factor(&self, done: Extent, total: Extent, plateau: &Plateau) -> f64 {
         let at = done.in_unit(self.by);

@@ -1,5 +1,6 @@
 //! All records of a reader numbered in one row, because training speaks of record 4711, not of files.
 
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -84,6 +85,16 @@ impl Dataset {
         (shard, index - self.starts[shard])
     }
 
+    /// All records of the shard that a record is in.
+    ///
+    /// # Panics
+    ///
+    /// When `index` is not below [`Dataset::len`].
+    pub fn part_of(&self, index: u64) -> Range<u64> {
+        let (shard, _) = self.locate(index);
+        self.starts[shard]..self.starts[shard + 1]
+    }
+
     /// The record's name for people, such as `mnist/train.recordio record 17`.
     pub fn describe(&self, index: u64) -> String {
         if index >= self.len() {
@@ -159,7 +170,6 @@ fn run_length(order: &[(u64, usize)], end: u64) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use std::ops::Range;
     use std::sync::Mutex;
 
     use proptest::prelude::*;

@@ -10,6 +10,7 @@
 //!   reads from S3, Google, Azure and http through a cache of blocks, `part_cache` bounds what is kept in memory.
 //! - [`Dataset`] numbers the records of all shards in one row and reads any list of them; a [`RecordCache`] keeps what
 //!   text was decoded to, and `identity` tells it from others.
+//! - [`GrowingFolder`] is data that is still being written, partition by partition; [`PartsWriter`] writes it.
 //! - [`Row`] and [`Value`] are a record as named columns, [`ColumnInfo`] is a column of all records; [`Error`] names
 //!   the file, chunk and record.
 //! - [`recordio`] reads and writes RecordIO; [`example_proto`] is the `tf.train.Example` inside it,
@@ -54,6 +55,7 @@ mod format;
 #[doc(hidden)]
 pub mod fuzzing;
 pub mod generate;
+mod growing;
 #[cfg(any(feature = "images", feature = "parquet", feature = "sqlite"))]
 mod guard;
 mod gzip;
@@ -91,6 +93,7 @@ pub use dataset::Dataset;
 pub use dialect::{CENSUS_COLUMNS, CRITEO_COLUMNS, MOVIELENS_COLUMNS};
 pub use error::{ChunkPlace, Error};
 pub use format::{Format, UnknownName};
+pub use growing::{GrowingFolder, PartFile, PartsWriter, Producer};
 pub use jsonl::JsonRecord;
 pub use open::{OpenOptions, files, open, open_indexed};
 pub use reader::{Reader, Shard};

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::Error;
+use crate::growing::{LIST, finished_parts};
 
 /// The scheme of a place that is a URL, such as `s3`.
 ///
@@ -23,6 +24,8 @@ pub(crate) fn expand(
     for place in places {
         if scheme(place).is_some() {
             files.extend(remote_files(place)?);
+        } else if place.join(LIST).is_file() {
+            files.extend(finished_parts(place)?);
         } else if place.is_dir() && !is_source(place) {
             files.extend(folder_files(place)?);
         } else if is_pattern(place) && !place.exists() {

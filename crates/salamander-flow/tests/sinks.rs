@@ -9,8 +9,8 @@ use std::time::UNIX_EPOCH;
 
 use salamander_data::{Dataset, open};
 use salamander_flow::flow::{
-    Error, FlowCall, FlowContext, FlowJob, FlowStage, FlowSummary, Flows, Join, TSet, TaskReport,
-    TaskRunner, TaskThreads,
+    EngineSettings, Error, FlowCall, FlowContext, FlowJob, FlowStage, FlowSummary, Flows, Join,
+    TSet, TaskReport, TaskRunner, TaskThreads,
 };
 use salamander_flow::flows;
 use serde::{Deserialize, Serialize};
@@ -379,6 +379,24 @@ fn tasks_of_a_process_share_one_index() {
     let error = job.run(&shop.flows, &shop.at("out"), &mut worker).expect_err("it has changed");
     assert!(error.to_string().contains("changed since it was indexed"), "{error}");
     assert!(!shop.at("out").exists());
+}
+
+#[test]
+fn json_lines_that_were_written_can_be_read_by_the_engine() {
+    let shop = Shop::new();
+    let mut job = shop.job("taxed");
+    job.sink.format = "jsonl".to_string();
+    job.sink.shards = Some(2);
+    assert_eq!(shop.run(&job, "lines", 1).expect("it runs").rows, 990);
+    let rows = |place: &str| {
+        let cx = FlowContext::new(&EngineSettings::default()).expect("an engine");
+        let rows = cx.json_lines(&shop.at(place).display().to_string()).expect("a plan");
+        rows.count().expect("read")
+    };
+    assert_eq!(rows("lines/train"), 990);
+    assert_eq!(rows("lines/train/shard-00000.jsonl"), 495);
+    fs::rename(shop.at("lines/train/shard-00001.jsonl"), shop.at("one.json")).expect("renamed");
+    assert_eq!(rows("one.json"), 495);
 }
 
 #[test]

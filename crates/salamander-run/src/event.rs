@@ -3,6 +3,7 @@
 use std::sync::mpsc::Sender;
 
 use salamander_core::report::{EpochReport, Report, Start, StepReport};
+use salamander_core::words::count;
 use salamander_train::callback::{Callback, Control};
 
 /// Something that happened in a run.
@@ -42,6 +43,13 @@ impl Forward {
 impl Callback for Forward {
     fn indexing(&mut self, files: u64, of: u64) {
         self.send(Event::Indexing { files, of });
+    }
+
+    fn waiting(&mut self, records: u64) {
+        let there = count(records, "record");
+        self.send(Event::Note(format!(
+            "waits for data that is still being written: {there} so far"
+        )));
     }
 
     fn training_start(&mut self, start: &Start) {

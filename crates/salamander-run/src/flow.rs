@@ -64,7 +64,12 @@ impl<'a> FlowWorkers<'a> {
         Self { sharing }
     }
 
-    fn lead(&mut self, stage: &FlowStage, folder: &Path) -> Result<Vec<TaskReport>, Error> {
+    fn lead(
+        &mut self,
+        stage: &FlowStage,
+        folder: &Path,
+        each: &mut dyn FnMut(&TaskReport) -> Result<(), FlowError>,
+    ) -> Result<Vec<TaskReport>, Error> {
         let scratch = Scratch::create(folder)?;
         let (stage_told, staging) = (stage.clone(), folder.to_path_buf());
         let program = ProgramFile::of_this_process()?;
@@ -82,7 +87,9 @@ impl<'a> FlowWorkers<'a> {
         let mut reports = Vec::new();
         leading.run(&mut self.sharing, &mut |part| {
             let text = fs::read(part).map_err(Error::io(part))?;
-            reports.push(serde_json::from_slice(&text).map_err(Error::broken(part))?);
+            let report = serde_json::from_slice(&text).map_err(Error::broken(part))?;
+            each(&report).map_err(|error| Error::Failed(error.to_string()))?;
+            reports.push(report);
             Ok(())
         })?;
         Ok(reports)
@@ -95,7 +102,16 @@ impl TaskRunner for FlowWorkers<'_> {
     }
 
     fn run(&mut self, stage: &FlowStage, folder: &Path) -> Result<Vec<TaskReport>, FlowError> {
-        self.lead(stage, folder).map_err(|error| match error {
+        self.run_each(stage, folder, &mut |_| Ok(()))
+    }
+
+    fn run_each(
+        &mut self,
+        stage: &FlowStage,
+        folder: &Path,
+        each: &mut dyn FnMut(&TaskReport) -> Result<(), FlowError>,
+    ) -> Result<Vec<TaskReport>, FlowError> {
+        self.lead(stage, folder, each).map_err(|error| match error {
             Error::Interrupted => FlowError::Interrupted,
             error => FlowError::Invalid(error.to_string()),
         })

@@ -96,7 +96,7 @@ impl FolderStatus {
             started: started(run).map(written),
             seconds_left: left().filter(|_| state == State::Running),
             steps: told.steps,
-            total_steps: plan.as_ref().map(|plan| plan.total),
+            total_steps: plan.as_ref().map(|plan| plan.total).filter(|total| total.0 > 0),
             epoch: told.epoch,
             epochs: plan.as_ref().map(|plan| plan.epochs),
             loss: told.loss,
@@ -177,7 +177,8 @@ fn unexplained(told: &ToldByMetrics) -> String {
 fn seconds_left(file: &Path, plan: &Start, steps: StepCount) -> Option<f64> {
     let begun = fs::metadata(file).and_then(|file| file.modified()).ok()?;
     let seconds = begun.elapsed().ok()?.as_secs_f64();
-    let done = Some(steps.since(plan.done)).filter(|done| *done > 0)?;
+    let counted = plan.total.0 > 0;
+    let done = Some(steps.since(plan.done)).filter(|done| *done > 0 && counted)?;
     Some(seconds / done as f64 * plan.total.since(steps) as f64)
 }
 

@@ -442,6 +442,12 @@ pub fn fit_assets(program: &Program, file: &Path, replaced: bool) -> Result<Vec<
         )));
     }
     let data = &experiment.data;
+    if data.stream {
+        return Err(Error::Invalid(format!(
+            "{}: data.stream: statistics and vocabularies need all records: make them from a finished folder",
+            file.display()
+        )));
+    }
     let training = open_data("data.training", &data.training.0, data).map_err(wrong)?;
     let mut written = Vec::new();
     for (name, bytes) in fit(model.assets(), &training).map_err(wrong)? {

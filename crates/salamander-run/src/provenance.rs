@@ -51,6 +51,10 @@ impl Provenance {
         let named = [("training", &data.training.0), ("validation", &data.validation.0)];
         let mut found = Self::default();
         for (name, paths) in named.into_iter().filter(|(_, paths)| !paths.is_empty()) {
+            // What is still being written has no content yet.
+            if data.stream && name == "training" {
+                continue;
+            }
             let paths: Vec<PathBuf> = paths.iter().map(PathBuf::from).collect();
             let print = DataFingerprint::of(&files(&paths, format)?)?;
             found.data.insert(name.to_string(), print);

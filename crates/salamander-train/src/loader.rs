@@ -215,7 +215,8 @@ pub fn load<E: Example>(
     options: &LoaderOptions,
 ) -> Result<Loaded<E::Batch>, Error> {
     let Slice { name, positions } = job.slice.clone();
-    let mut records: Vec<u64> = positions.clone().map(|at| job.order.record(at)).collect();
+    let record = |at| job.order.record_of(at, |record| dataset.part_of(record));
+    let mut records: Vec<u64> = positions.clone().map(record).collect();
     let mut tally = Tally { positions: vec![positions], ..Tally::default() };
     let mut examples = match decode::<E>(dataset, &records, options) {
         Ok(examples) => examples,

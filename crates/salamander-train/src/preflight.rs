@@ -24,6 +24,7 @@ use crate::loader::{LoadJob, LoaderOptions, load};
 use crate::model::{build_in_context, seed, with_pretrained};
 use crate::params::{self, ParamInfo};
 use crate::tables::{LocalRows, Opened, Tables};
+use crate::trainer::StreamedData;
 use crate::trial::{BatchOf, Trial};
 
 /// Records that are tried: of one alone, a loss that is a mean would have as many values as it should.
@@ -78,6 +79,11 @@ impl First {
         folder: Option<&Path>,
     ) -> Result<Self, Error> {
         let data = &experiment.data;
+        if data.stream && paths == data.training.0 {
+            // Nothing is tried where no record is written yet.
+            let dataset = Arc::new(StreamedData::so_far(data, folder)?.dataset()?);
+            return Ok(Self { what, dataset, on_bad_record: data.on_bad_record, most });
+        }
         let format = data.format.as_deref().map(str::parse::<Format>).transpose();
         let format = format.map_err(|error| Error::Invalid(format!("data.format: {error}")))?;
         let paths: Vec<PathBuf> = paths.iter().map(PathBuf::from).collect();

@@ -31,6 +31,7 @@
 //!   same
 //! - `generation`: where their state comes from
 //! - `after`: validations, checkpoints and the end; `checkpoints`: the checkpoints of a run
+//! - `streamed`: data that is still being written
 
 mod after;
 mod agreement;
@@ -45,6 +46,9 @@ mod not_finite_tests;
 mod pace_tests;
 mod prepared;
 mod setup;
+mod streamed;
+#[cfg(test)]
+mod streamed_tests;
 mod together;
 mod tree_fold;
 
@@ -78,6 +82,7 @@ use together::Reduced;
 pub(crate) use prepared::Prepared;
 pub use salamander_core::report::Timings;
 pub use setup::{Setup, open_all, open_data};
+pub(crate) use streamed::StreamedData;
 
 /// A training, ready to run.
 pub(crate) struct Trainer<T: Trial> {
@@ -176,9 +181,8 @@ impl<T: Trial> Trainer<T> {
         self.agreement = Agreement::at_once();
         self.holds = false;
         self.begin(entered)?;
-        let (parameters, workers) = (self.state.parameters(), self.place.size as u64);
-        let start = self.course.start(parameters, workers, self.place.leads());
-        self.callbacks.tell(|callback| callback.training_start(&start));
+        self.begin_streamed()?;
+        self.tell_start();
         let mut loader = None;
         loop {
             match self.course.next() {
@@ -190,6 +194,11 @@ impl<T: Trial> Trainer<T> {
                 // A member that is alone decides by itself; several agree on a stop in an exchange.
                 Next::Step(_) if self.place.size == 1 && self.exchange.wants_stop() => {
                     self.course.interrupt();
+                }
+                Next::Step(place) if !self.course.is_ready(place) => {
+                    // It has come to the end of the records that it knows.
+                    loader = None;
+                    self.await_records()?;
                 }
                 Next::Step(place) => {
                     let loader = match &mut loader {
@@ -207,10 +216,18 @@ impl<T: Trial> Trainer<T> {
         self.conclude()
     }
 
-    /// Loads this member's micro-batches of every step from here to the end, in their order.
+    /// Tells how long training is, as far as that is known.
+    fn tell_start(&mut self) {
+        let (parameters, workers) = (self.state.parameters(), self.place.size as u64);
+        let start = self.course.start(parameters, workers, self.place.leads());
+        self.callbacks.tell(|callback| callback.training_start(&start));
+    }
+
+    /// Loads this member's micro-batches of every step from here to the end, or to where records are still to be
+    /// written, in their order.
     fn loader(&self) -> Result<Loader<BatchOf<T>>, Error> {
         let (plan, place) = (*self.course.plan(), self.place);
-        let slices = self.course.steps().flat_map(move |next| {
+        let slices = self.course.ready_steps().flat_map(move |next| {
             let mut slices = plan.micro_batches(next.epoch, next.step, next.batches);
             slices.drain(place.share(slices.len())).collect::<Vec<_>>()
         });

@@ -53,7 +53,7 @@ fn peek(path: &Path, epoch: u64, step: u64, sets: &[String]) -> Result<()> {
     for slice in plan.micro_batches(epoch, step, plan.aggregation) {
         outln!("micro-batch {}", slice.name.k)?;
         for position in slice.positions {
-            let record = order.record(position);
+            let record = order.record_of(position, |record| dataset.part_of(record));
             let mut shown = String::new();
             dataset.read(&[record], &mut |_, row| {
                 shown = show(&row);

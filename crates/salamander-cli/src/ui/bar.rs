@@ -70,12 +70,17 @@ impl Bar {
 
     pub(crate) fn training_start(&mut self, start: &Start) {
         (self.begun, self.pace, self.steps) = (Instant::now(), LinePause::default(), start.done);
-        self.start = Some(start.clone());
+        (self.done, self.records) = (0, 0);
+        let before = self.start.replace(start.clone());
         if self.bar.is_hidden() {
             let parameters = count(start.parameters, "parameter");
             errln!("training {parameters} on {}", count(start.records, "record"));
         } else {
-            self.bar.set_style(style());
+            // Of data that is still being written nobody knows how long it takes.
+            self.bar.set_style(if is_known(start) { style() } else { open_ended() });
+            if before.is_some_and(|before| !is_known(&before)) {
+                self.bar.set_length(start.steps_per_epoch);
+            }
             self.bar.enable_steady_tick(Duration::from_millis(250));
         }
     }
@@ -98,15 +103,17 @@ impl Bar {
         let rate = self.records as f64 / seconds;
         let left = start.total.since(step.steps) as f64;
         let left = left * seconds / self.done.max(1) as f64;
+        let left = is_known(start).then(|| clock(left));
         if !self.bar.is_hidden() {
             self.bar.set_position(step.step + 1);
-            self.bar.set_message(message(seconds, left, step.loss, rate));
+            self.bar.set_message(message(seconds, left.as_deref(), step.loss, rate));
         } else if self.pace.is_due(step.steps == start.total) {
-            let left = clock(left);
             let (epoch, number, loss) = (step.epoch + 1, step.step + 1, step.loss);
             let Start { epochs, steps_per_epoch, .. } = start;
+            let of = left.as_ref().map_or(String::new(), |_| format!("/{steps_per_epoch}"));
+            let left = left.map_or(String::new(), |left| format!(" {left} left"));
             errln!(
-                "epoch {epoch}/{epochs} step {number}/{steps_per_epoch} loss {loss:.4} {rate:.0} records/s {left} left"
+                "epoch {epoch}/{epochs} step {number}{of} loss {loss:.4} {rate:.0} records/s{left}"
             );
         }
     }
@@ -144,9 +151,20 @@ fn style() -> ProgressStyle {
         .progress_chars("█▉▊▋▌▍▎▏ ")
 }
 
+/// Where no end is known.
+fn open_ended() -> ProgressStyle {
+    ProgressStyle::with_template("{prefix} step {pos} {wide_msg}").unwrap_or_else(|_| style())
+}
+
 /// What stands behind the bar, the most wanted first: the time so far and what is left of the whole run.
-fn message(seconds: f64, left: f64, loss: f64, rate: f64) -> String {
-    format!("[{}<{}] loss {loss:.4} {rate:.0} rec/s", clock(seconds), clock(left))
+fn message(seconds: f64, left: Option<&str>, loss: f64, rate: f64) -> String {
+    let left = left.map_or(String::new(), |left| format!("<{left}"));
+    format!("[{}{left}] loss {loss:.4} {rate:.0} rec/s", clock(seconds))
+}
+
+/// Whether it is known how long training takes.
+fn is_known(start: &Start) -> bool {
+    start.total > StepCount(0)
 }
 
 /// Whether a note tells what happens all the time.
@@ -160,13 +178,16 @@ mod tests {
 
     #[test]
     fn the_bar_shows_the_time_left_of_the_whole_run() {
-        assert_eq!(message(20.0, 3_700.0, 0.30119, 980.2), "[00:20<1:01:40] loss 0.3012 980 rec/s");
+        let left = clock(3_700.0);
+        let shown = message(20.0, Some(&left), 0.30119, 980.2);
+        assert_eq!(shown, "[00:20<1:01:40] loss 0.3012 980 rec/s");
+        assert_eq!(message(20.0, None, 0.30119, 980.2), "[00:20] loss 0.3012 980 rec/s");
     }
 
     #[test]
     fn the_bar_of_a_long_run_fits_into_80_columns() {
         let before = format!("epoch 10/100 100%|{}| 4591/4591 ", " ".repeat(WIDTH));
-        let line = before + &message(4_833.0, 7_991.0, 0.30119, 98_000.0);
+        let line = before + &message(4_833.0, Some(&clock(7_991.0)), 0.30119, 98_000.0);
         assert!(line.len() <= 80, "{line}");
     }
 

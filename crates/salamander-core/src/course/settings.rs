@@ -21,6 +21,13 @@ pub fn refused(settings: &Settings) -> Option<(&'static str, &'static str)> {
             "with strategy ps no process has all weights and gradients of a step: use strategy hybrid or allreduce",
         ));
     }
+    if settings.data.stream {
+        return Some((
+            "data.stream",
+            "with strategy ps micro-batches are given out by number, so that all records must be there: use \
+             strategy hybrid or allreduce",
+        ));
+    }
     None
 }
 
@@ -33,12 +40,13 @@ mod tests {
     const STRATEGIES: [&str; 4] = ["local", "allreduce", "hybrid", "ps"];
 
     /// Every setting with a value that is not its default, and the strategies that refuse it.
-    const SETTINGS: [(&str, &str, &[&str]); 44] = [
+    const SETTINGS: [(&str, &str, &[&str]); 45] = [
         ("name", "x", &[]),
         ("description", "x", &[]),
         ("labels", "[x]", &[]),
         ("entrypoint", "a:B", &[]),
         ("data", "{training: [a.csv], validation: [b.csv], shuffle: full}", &[]),
+        ("data", "{training: parts, stream: true, shuffle: partition}", &["ps"]),
         ("strategy", "", &[]),
         ("workers", "{min: 1, max: 3}", &[]),
         ("ps", "{servers: 2}", &[]),

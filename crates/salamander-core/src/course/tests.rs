@@ -6,10 +6,13 @@ use crate::report::Measured;
 
 /// Ten records in batches of four: three steps, the last one short.
 fn course(settings: &str, validation: u64) -> Course {
+    course_over(10, settings, validation).expect("a course")
+}
+
+fn course_over(training: u64, settings: &str, validation: u64) -> Result<Course, Error> {
     let text = format!("hyperparameters: {{global_batch_size: 4}}\n{settings}");
     let experiment = Experiment::parse(&text, &[]).expect("an experiment");
-    let sizes = DataSizes { training: 10, validation };
-    Course::new(&experiment, Schedule::default(), sizes).expect("a course")
+    Course::new(&experiment, Schedule::default(), DataSizes { training, validation })
 }
 
 fn metrics(loss: f64) -> Metrics {
@@ -25,9 +28,15 @@ fn pass(records: u64) -> PassDone {
 /// third step of the first epoch, `v` a validation, `s` a checkpoint, `b` one of the best state, `e0` the report of an
 /// epoch, `.` the end.
 fn walk(course: &mut Course, losses: &[f64]) -> String {
+    walk_streamed(course, losses, &mut |_| {})
+}
+
+/// The same; `wait` is called before whatever comes next.
+fn walk_streamed(course: &mut Course, losses: &[f64], wait: &mut dyn FnMut(&mut Course)) -> String {
     let mut losses = losses.iter();
     let mut done = Vec::new();
     loop {
+        wait(course);
         let told = match course.next() {
             Next::Step(place) => {
                 done.push(format!("{}.{}", place.epoch, place.step));
@@ -129,6 +138,73 @@ fn a_pause_is_an_end_that_goes_on() {
     let mut later = super::tests::course(&at(""), 5);
     later.restore(paused);
     assert_eq!(walk(&mut later, &[0.5]), "1.1 1.2 v e1 b .");
+}
+
+#[test]
+fn streamed_data_takes_the_course_of_data_that_is_there() {
+    let check = |settings: &str, validation, arriving: &[u64]| {
+        let expected = walk(&mut course(settings, validation), &[2.0, 1.0]);
+        let mut streamed = course_over(UNCOUNTED, settings, validation).expect("a course");
+        let mut arriving = arriving.iter();
+        let mut wait = |course: &mut Course| {
+            while let Next::Step(place) = course.next()
+                && !course.is_ready(place)
+            {
+                assert_eq!(course.start(0, 1, true).total.0, 0, "nobody knows it yet");
+                match arriving.next() {
+                    Some(there) => course.records_there(*there),
+                    None => course.counted(10).expect("it has them"),
+                }
+            }
+        };
+        assert_eq!(walk_streamed(&mut streamed, &[2.0, 1.0], &mut wait), expected, "{settings}");
+        let complete = streamed.progress().epoch > 0;
+        assert!(!complete || streamed.start(0, 1, true).records == 10);
+    };
+    for arriving in [&[1, 4, 5, 8, 9, 10][..], &[10], &[]] {
+        for settings in [
+            "max_length: {epochs: 2}",
+            "max_length: {batches: 2}",
+            "max_length: {records: 8}",
+            "max_length: {epochs: 2}\nmin_validation_period: {batches: 2}",
+            "max_length: {epochs: 2}\noptimizations: {aggregation_frequency: 2}",
+            "searcher: {max_length: {epochs: 2}, pause_at: {epochs: 1}}",
+        ] {
+            check(settings, 5, arriving);
+            check(settings, 0, arriving);
+        }
+    }
+}
+
+#[test]
+fn a_step_of_streamed_data_waits_until_others_follow_or_all_are_counted() {
+    let mut course = course_over(UNCOUNTED, "", 0).expect("a course");
+    let Next::Step(first) = course.next() else { panic!("a step") };
+    for (there, ready) in [(0, 0), (4, 0), (5, 1), (8, 1), (9, 2)] {
+        course.records_there(there);
+        assert_eq!(course.ready_steps().count(), ready, "{there} records");
+        assert_eq!(course.is_ready(first), ready > 0, "{there} records");
+    }
+    course.counted(10).expect("it has them");
+    assert_eq!(course.ready_steps().count(), 3);
+    let before = course.fingerprint();
+    course.uncount();
+    assert_ne!(course.fingerprint(), before);
+    assert!(!course.is_ready(first));
+}
+
+#[test]
+fn what_needs_the_whole_length_or_has_other_data_is_refused() {
+    let cosine = "schedule: {curve: {cosine: {floor: 0.1}}}";
+    let error = course_over(UNCOUNTED, cosine, 0).expect_err("no length").to_string();
+    assert!(error.starts_with("schedule: a curve over all of training"), "{error}");
+    course_over(10, cosine, 0).expect("the length is known");
+    course_over(UNCOUNTED, "schedule: {curve: {cosine: {over: 9}}}", 0).expect("it is given");
+    let mut course = course_over(UNCOUNTED, "", 0).expect("a course");
+    course.restore(Progress { step: 3, ..Progress::default() });
+    let error = course.counted(10).expect_err("three steps are all of it").to_string();
+    assert!(error.starts_with("data.training: it has 10 records, and 3 steps"), "{error}");
+    course.counted(13).expect("a fourth one is left");
 }
 
 #[test]

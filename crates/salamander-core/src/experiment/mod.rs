@@ -229,6 +229,7 @@ fn mistake(settings: &Settings) -> Option<(&'static str, String)> {
     ];
     let broken = rules.into_iter().find(|(holds, ..)| !holds);
     let broken = broken.map(|(_, path, message)| (path, message)).or_else(|| refused(settings));
+    let broken = broken.or_else(|| settings.data.streamed_wrongly());
     broken
         .map(|(path, message)| (path, message.to_string()))
         .or_else(|| precision(settings))

@@ -135,8 +135,11 @@ pub struct Data {
     /// How CSV files are written down: header, separator, spaces, missing values.
     #[serde(skip_serializing_if = "CsvSettings::is_default")]
     pub csv: CsvSettings,
-    /// The order of an epoch: `none`, `{window: n}` or `full`.
+    /// The order of an epoch: `none`, `{window: n}`, `partition` or `full`.
     pub shuffle: Shuffle,
+    /// `training` is a folder of partitions that is written while training goes on; needs `shuffle: partition`.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub stream: bool,
     /// Makes statistics and vocabularies that are not there from the training data.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub fit: bool,
@@ -161,6 +164,27 @@ impl Data {
     pub fn threads(&self) -> usize {
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         self.threads.unwrap_or(cores / 2).max(1)
+    }
+
+    /// The first setting that data which is still being written cannot follow, and why.
+    pub(super) fn streamed_wrongly(&self) -> Option<(&'static str, &'static str)> {
+        if !self.stream {
+            return None;
+        }
+        if self.training.0.len() > 1 || self.training.0.iter().any(|path| path.contains("://")) {
+            return Some(("data.training", "with data.stream it is one folder, on a disk"));
+        }
+        if !matches!(self.shuffle, Shuffle::Partition | Shuffle::None) {
+            let reason = "an order over all records needs their number, which nobody knows yet: write \
+                          shuffle: partition";
+            return Some(("data.shuffle", reason));
+        }
+        if self.fit {
+            let reason = "statistics and vocabularies need all records: make them before (`salamander \
+                          data fit`), and leave this out with data.stream";
+            return Some(("data.fit", reason));
+        }
+        None
     }
 }
 

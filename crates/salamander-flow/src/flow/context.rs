@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::ops::Range;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
 
@@ -31,6 +31,9 @@ use super::typed::{FlowRow, columns_of};
 
 /// What the input is called in plans, and in SQL.
 pub(crate) const INPUT: &str = "input";
+
+/// How files of JSON lines end.
+const JSON_ENDINGS: [&str; 3] = [".jsonl", ".ndjson", ".json"];
 
 /// How many files of sorted rows are merged at a time where memory is bounded: a merge takes what it can get for them,
 /// and must leave something for the sorts beside it.
@@ -176,9 +179,11 @@ impl FlowContext {
         Ok(self.tset(self.runtime.block_on(read)?))
     }
 
-    /// Files of JSON lines, read by DataFusion.
+    /// Files of JSON lines, read by DataFusion: of a folder those that end as the first of `.jsonl`, `.ndjson` and
+    /// `.json` that some of its files end with.
     pub fn json_lines(&self, place: &str) -> Result<TSet, Error> {
-        let read = self.session.read_json(place, JsonReadOptions::default());
+        let options = JsonReadOptions::default().file_extension(json_ending(Path::new(place)));
+        let read = self.session.read_json(place, options);
         Ok(self.tset(self.runtime.block_on(read)?))
     }
 
@@ -229,6 +234,17 @@ impl FlowContext {
     fn table(&self, table: StreamingTable) -> Result<TSet, Error> {
         Ok(self.tset(self.session.read_table(Arc::new(table))?))
     }
+}
+
+/// How the files of JSON lines at a place end: DataFusion takes no others, and knows `.json` alone by itself.
+fn json_ending(place: &Path) -> &'static str {
+    let of = |name: &Path| {
+        let name = name.to_string_lossy();
+        JSON_ENDINGS.iter().position(|ending| name.ends_with(ending))
+    };
+    let entries = std::fs::read_dir(place).into_iter().flatten().flatten();
+    let within = || entries.filter_map(|entry| of(&entry.path())).min();
+    JSON_ENDINGS[of(place).or_else(within).unwrap_or(JSON_ENDINGS.len() - 1)]
 }
 
 /// Has joins sort, since a table of hashes cannot go to disk. A join sorts both of its sides in each of the partitions

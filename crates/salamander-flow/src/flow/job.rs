@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::mpsc::{Sender, channel};
 
 use salamander_data::Format;
 use salamander_files::{LockedFolder, raise_open_files};
@@ -66,6 +66,18 @@ pub trait TaskRunner {
 
     /// Reports of all tasks, in their order. Files go to the folder.
     fn run(&mut self, stage: &FlowStage, folder: &Path) -> Result<Vec<TaskReport>, Error>;
+
+    /// The same; `each` gets the reports as they come, in the order of the tasks.
+    fn run_each(
+        &mut self,
+        stage: &FlowStage,
+        folder: &Path,
+        each: &mut dyn FnMut(&TaskReport) -> Result<(), Error>,
+    ) -> Result<Vec<TaskReport>, Error> {
+        let reports = self.run(stage, folder)?;
+        reports.iter().try_for_each(each)?;
+        Ok(reports)
+    }
 
     /// Whether all is to end early; asked while something runs that is none of its tasks.
     fn is_stopped(&self) -> bool {
@@ -191,7 +203,9 @@ impl FlowJob {
         };
         let input = SharedRecords::of(records);
         let (job, types, records) = (self.clone(), records.types().clone(), records.len());
-        let stage = FlowStage::Map(MapStage { job, types, records, tasks, buckets, input });
+        let first = 0;
+        let stage = MapStage { job, types, records, tasks, first, buckets, input };
+        let stage = FlowStage::Map(stage);
         let mapped = runner.run(&stage, staging)?;
         let sorted = buckets.map(|buckets| self.sort(buckets, &mapped, staging, runner));
         Ok(StageReports { sorted: sorted.transpose()?, mapped })
@@ -236,40 +250,64 @@ impl TaskRunner for TaskThreads<'_> {
     }
 
     fn run(&mut self, stage: &FlowStage, folder: &Path) -> Result<Vec<TaskReport>, Error> {
+        self.run_each(stage, folder, &mut |_| Ok(()))
+    }
+
+    fn run_each(
+        &mut self,
+        stage: &FlowStage,
+        folder: &Path,
+        each: &mut dyn FnMut(&TaskReport) -> Result<(), Error>,
+    ) -> Result<Vec<TaskReport>, Error> {
         let (tasks, next, done) = (stage.tasks(), AtomicU64::new(0), AtomicU64::new(0));
-        let reports = Mutex::new(BTreeMap::new());
-        let failed = Mutex::new(None);
-        let work = || {
+        let work = |sender: Sender<(u64, Result<TaskReport, Error>)>| {
             while !self.stop.load(Ordering::Relaxed) {
                 let task = next.fetch_add(1, Ordering::Relaxed);
                 if task >= tasks {
                     return;
                 }
-                match stage.run(self.flows, task, folder, &format!("{}-{task:06}", stage.word())) {
-                    Ok(report) => {
-                        reports.lock().unwrap_or_else(PoisonError::into_inner).insert(task, report);
-                        (self.progress)(done.fetch_add(1, Ordering::Relaxed) + 1, tasks);
-                    }
-                    Err(error) => {
-                        next.store(tasks, Ordering::Relaxed);
-                        failed.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
-                    }
+                let name = format!("{}-{task:06}", stage.word());
+                let report = stage.run(self.flows, task, folder, &name);
+                match report {
+                    Ok(_) => (self.progress)(done.fetch_add(1, Ordering::Relaxed) + 1, tasks),
+                    Err(_) => next.store(tasks, Ordering::Relaxed),
                 }
+                // Who takes them waits until all threads have ended.
+                let _ = sender.send((task, report));
             }
         };
+        let (sender, reports) = channel();
+        let (mut early, mut in_order, mut failed) = (BTreeMap::new(), Vec::new(), None);
         std::thread::scope(|scope| {
-            (0..self.threads.max(1)).for_each(|_| {
-                scope.spawn(work);
-            });
+            let work = &work;
+            for sender in vec![sender; self.threads.max(1)] {
+                scope.spawn(move || work(sender));
+            }
+            for (task, report) in reports {
+                match report {
+                    Ok(report) => {
+                        early.insert(task, report);
+                    }
+                    Err(error) => {
+                        failed.get_or_insert(error);
+                    }
+                }
+                while let Some(report) = early.remove(&(in_order.len() as u64)) {
+                    if failed.is_none()
+                        && let Err(error) = each(&report)
+                    {
+                        next.store(tasks, Ordering::Relaxed);
+                        failed = Some(error);
+                    }
+                    in_order.push(report);
+                }
+            }
         });
-        if let Some(error) = failed.into_inner().unwrap_or_else(PoisonError::into_inner) {
-            return Err(error);
+        match failed {
+            Some(error) => Err(error),
+            None if (in_order.len() as u64) < tasks => Err(Error::Interrupted),
+            None => Ok(in_order),
         }
-        let reports = reports.into_inner().unwrap_or_else(PoisonError::into_inner);
-        if (reports.len() as u64) < tasks {
-            return Err(Error::Interrupted);
-        }
-        Ok(reports.into_values().collect())
     }
 }
 
@@ -285,7 +323,7 @@ impl FlowStage {
 }
 
 /// The folder that tasks write to, beside the output; removed in the end.
-fn staging_folder(out: &Path) -> Result<LockedFolder, Error> {
+pub(crate) fn staging_folder(out: &Path) -> Result<LockedFolder, Error> {
     let name = out.file_name().unwrap_or_default().to_string_lossy();
     let parent = match out.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,

@@ -37,7 +37,8 @@
 //!   `cells`: rows of ours and arrays; [`BadRow`]: what a function refuses
 //! - [`Flows`]: the flows of a program by name; [`FlowShape`]: whether one is made of tasks
 //! - [`FlowJob`]: a flow with input and output, which a [`TaskRunner`] runs in tasks and `whole` in one piece;
-//!   `stages`: flows whose rows meet, in tasks; [`sink`]: shards, their order, their parts, and the manifest
+//!   `stages`: flows whose rows meet, in tasks; [`sink`]: shards, their order, their parts, and the manifest;
+//!   `streamed`: partitions that are trained on while the flow runs
 
 mod bad_rows;
 mod batches;
@@ -51,6 +52,7 @@ mod registry;
 mod shape;
 pub mod sink;
 mod stages;
+mod streamed;
 mod tset;
 mod typed;
 mod whole;

@@ -62,6 +62,11 @@ impl Records {
         self.dataset.len()
     }
 
+    /// What tells them from others, as far as that can be seen by looking at a few.
+    pub(crate) fn identity(&self) -> u64 {
+        self.dataset.identity()
+    }
+
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.dataset.is_empty()

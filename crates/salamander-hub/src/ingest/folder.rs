@@ -111,9 +111,10 @@ pub(super) fn facts(run: &RunLayout, folder: &str, holder: Option<u32>) -> RunFa
         reason,
         model: experiment.as_ref().and_then(Experiment::model).map(str::to_string),
         hparams,
-        total_steps: of_plan(|plan| plan.total.0),
+        // Of data that is still being written nobody knows them.
+        total_steps: of_plan(|plan| plan.total.0).filter(|total| *total > 0),
         epochs: of_plan(|plan| plan.epochs),
-        steps_per_epoch: of_plan(|plan| plan.steps_per_epoch),
+        steps_per_epoch: of_plan(|plan| plan.steps_per_epoch).filter(|steps| *steps > 0),
         parameters: of_plan(|plan| plan.parameters),
         workers: of_plan(|plan| plan.workers),
         metric: experiment.as_ref().map(|e| e.metric().to_string()),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use burn::tensor::{Device, FloatDType};
 use salamander_core::callback::Callbacks;
-use salamander_core::course::{Course, DataSizes};
+use salamander_core::course::{Course, DataSizes, UNCOUNTED};
 use salamander_core::experiment::{Clip, Experiment, MixedPrecision};
 use salamander_core::hparams::{self, Hparams};
 use salamander_core::order::Order;
@@ -13,7 +13,8 @@ use salamander_core::plan::Slice;
 use salamander_core::seed::derive;
 use salamander_data::Dataset;
 
-use super::{Setup, open_all};
+use super::setup::OpenedData;
+use super::{Setup, StreamedData};
 use crate::Error;
 use crate::arithmetic::number;
 use crate::callback::Callback;
@@ -31,6 +32,8 @@ pub(crate) struct Prepared {
     pub(crate) clip: Option<Clip>,
     pub(crate) arithmetic: Arithmetic,
     pub(crate) training: Arc<Dataset>,
+    /// Where `training` is still being written.
+    pub(crate) streamed: Option<StreamedData>,
     pub(crate) validation: Option<Arc<Dataset>>,
     /// What records are read with.
     pub(crate) assets: Assets,
@@ -50,9 +53,12 @@ impl Prepared {
         let hp = hparams::read::<T::Hparams>(&experiment.hyperparameters)?;
         let assets = setup.assets::<T>()?;
         let precision = precision(experiment, &setup.device)?;
-        let (training, validation) = open_all(experiment, &setup.folder, &mut callbacks)?;
+        let OpenedData { training, streamed, validation } =
+            OpenedData::open(experiment, &setup.folder, &mut callbacks, &setup.stop)?;
         let records = validation.as_ref().map_or(0, |dataset| dataset.len());
-        let sizes = DataSizes { training: training.len(), validation: records };
+        // Not even where all of it is there by now: the others may have come earlier.
+        let counted = if streamed.is_some() { UNCOUNTED } else { training.len() };
+        let sizes = DataSizes { training: counted, validation: records };
         let course = Course::new(experiment, T::schedule(&hp), sizes)?;
         let passes = T::passes(&hp);
         for pass in &passes {
@@ -66,6 +72,7 @@ impl Prepared {
             clip: experiment.clip.or_else(|| T::clip(&hp)),
             arithmetic: Arithmetic { seed, precision, loss_scale: None, on_nan },
             training,
+            streamed,
             validation,
             assets,
             experiment_text: experiment.to_yaml(&hp.to_json()),
@@ -99,13 +106,17 @@ impl Prepared {
     /// What all processes of a run must agree on.
     pub(crate) fn trained_on(&self, course: &Course) -> TrainedOn {
         let optimizer = format!("{:?} {:?} {:?}", self.passes, self.clip, course.schedule());
+        let training = match &self.streamed {
+            Some(streamed) => streamed.identity(),
+            None => self.training.identity(),
+        };
         let validation = self.validation.as_ref().map_or(0, |dataset| dataset.identity());
         TrainedOn {
             records: course.plan().records,
             fingerprint: self.assets.in_fingerprint(course.fingerprint()),
             settings: number(self.deciding.as_bytes()),
             optimizer: number(optimizer.as_bytes()),
-            files: derive(self.training.identity(), &[validation]).max(1),
+            files: derive(training, &[validation]).max(1),
             release: number(env!("CARGO_PKG_VERSION").as_bytes()),
             ..TrainedOn::default()
         }

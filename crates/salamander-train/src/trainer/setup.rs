@@ -14,6 +14,7 @@ use crate::checkpoint::{Checkpoint, Keeping};
 use crate::example::{AssetFiles, Assets, Example};
 use crate::model::{build_in_context, with_pretrained};
 use crate::tables::Tables;
+use crate::trainer::StreamedData;
 use crate::trial::Trial;
 use crate::{Error, weights};
 
@@ -75,8 +76,13 @@ impl Setup {
     }
 }
 
-/// Opens the files of an experiment's data; `what` names them in messages.
+/// Opens the files of an experiment's data; `what` names them in messages. Of data that is streamed it opens what is
+/// there.
 pub fn open_data(what: &str, paths: &[String], data: &Data) -> Result<Arc<Dataset>, Error> {
+    if data.stream && paths == data.training.0 {
+        let dataset = StreamedData::so_far(data, None)?.dataset()?;
+        return filled(what, paths, dataset).map(Arc::new);
+    }
     let options = OpenOptions { csv: data.csv.clone(), ..OpenOptions::default() };
     open_with(what, paths, data, &options).map(Arc::new)
 }
@@ -88,40 +94,76 @@ pub fn open_all(
     folder: &Path,
     callbacks: &mut Vec<Box<dyn Callback>>,
 ) -> Result<(Arc<Dataset>, Option<Arc<Dataset>>), Error> {
-    let data = &experiment.data;
-    if data.training.0.is_empty() {
-        return Err(Error::Invalid("data.training: name the files to train on".to_string()));
-    }
-    let told = Mutex::new(callbacks);
-    let progress = |files: usize, of: usize| {
-        let mut told = told.lock().unwrap_or_else(PoisonError::into_inner);
-        told.iter_mut().for_each(|callback| callback.indexing(files as u64, of as u64));
-    };
-    let cache_folder = Some(folder.to_path_buf());
-    let (csv, progress) = (data.csv.clone(), Some(&progress as &(dyn Fn(usize, usize) + Sync)));
-    let options = OpenOptions { cache_folder, csv, progress, ..OpenOptions::default() };
-    let cached = |dataset: Dataset| Arc::new(dataset.with_cache(data.cache_bytes(), Some(folder)));
-    let training = cached(open_with("data.training", &data.training.0, data, &options)?);
-    let validation = match data.validation.0.as_slice() {
-        [] => None,
-        paths => Some(cached(open_with("data.validation", paths, data, &options)?)),
-    };
+    let stop = AtomicBool::new(false);
+    let OpenedData { training, validation, .. } =
+        OpenedData::open(experiment, folder, callbacks, &stop)?;
     Ok((training, validation))
+}
+
+/// All data of an experiment.
+pub(super) struct OpenedData {
+    pub(super) training: Arc<Dataset>,
+    /// Where it is still being written.
+    pub(super) streamed: Option<StreamedData>,
+    pub(super) validation: Option<Arc<Dataset>>,
+}
+
+impl OpenedData {
+    /// See [`open_all`]; of streamed data it waits for the first record, unless it is told to stop.
+    pub(super) fn open(
+        experiment: &Experiment,
+        folder: &Path,
+        callbacks: &mut Vec<Box<dyn Callback>>,
+        stop: &AtomicBool,
+    ) -> Result<Self, Error> {
+        let data = &experiment.data;
+        if data.training.0.is_empty() {
+            return Err(Error::Invalid("data.training: name the files to train on".to_string()));
+        }
+        let told = Mutex::new(callbacks);
+        let progress = |files: usize, of: usize| {
+            let mut told = told.lock().unwrap_or_else(PoisonError::into_inner);
+            told.iter_mut().for_each(|callback| callback.indexing(files as u64, of as u64));
+        };
+        let cache_folder = Some(folder.to_path_buf());
+        let (csv, progress) = (data.csv.clone(), Some(&progress as &(dyn Fn(usize, usize) + Sync)));
+        let options = OpenOptions { cache_folder, csv, progress, ..OpenOptions::default() };
+        let cached =
+            |dataset: Dataset| Arc::new(dataset.with_cache(data.cache_bytes(), Some(folder)));
+        let (training, streamed) = if data.stream {
+            let mut streamed = StreamedData::so_far(data, Some(folder))?;
+            streamed.await_first(stop, &mut || {
+                let mut told = told.lock().unwrap_or_else(PoisonError::into_inner);
+                told.iter_mut().for_each(|callback| callback.waiting(0));
+            })?;
+            (Arc::new(streamed.dataset()?), Some(streamed))
+        } else {
+            (cached(open_with("data.training", &data.training.0, data, &options)?), None)
+        };
+        let validation = match data.validation.0.as_slice() {
+            [] => None,
+            paths => Some(cached(open_with("data.validation", paths, data, &options)?)),
+        };
+        Ok(Self { training, streamed, validation })
+    }
 }
 
 fn open_with(
     what: &str,
-    paths: &[String],
+    names: &[String],
     data: &Data,
     options: &OpenOptions<'_>,
 ) -> Result<Dataset, Error> {
     let format = data.format.as_deref().map(str::parse::<Format>).transpose();
     let format = format.map_err(|error| Error::Invalid(format!("data.format: {error}")))?;
-    let paths: Vec<PathBuf> = paths.iter().map(PathBuf::from).collect();
-    let dataset = Dataset::new(Arc::from(open_indexed(&paths, format, options)?))?;
+    let paths: Vec<PathBuf> = names.iter().map(PathBuf::from).collect();
+    filled(what, names, Dataset::new(Arc::from(open_indexed(&paths, format, options)?))?)
+}
+
+/// A dataset that has records.
+fn filled(what: &str, paths: &[String], dataset: Dataset) -> Result<Dataset, Error> {
     if dataset.is_empty() {
-        let names: Vec<String> = paths.iter().map(|path| path.display().to_string()).collect();
-        return Err(Error::Invalid(format!("{what}: no records in {}", names.join(", "))));
+        return Err(Error::Invalid(format!("{what}: no records in {}", paths.join(", "))));
     }
     Ok(dataset)
 }

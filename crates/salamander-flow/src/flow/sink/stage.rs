@@ -43,6 +43,9 @@ pub struct MapStage {
     pub(crate) types: Types,
     pub(crate) records: u64,
     pub(crate) tasks: u64,
+    /// The first of them that is to be done: those before it are, by whoever began.
+    #[serde(default)]
+    pub(crate) first: u64,
     /// How many buckets rows go to; none if they keep their order.
     pub(crate) buckets: Option<u64>,
     /// The input, once a task of this process has opened it.
@@ -124,7 +127,7 @@ impl FlowStage {
     /// How many tasks it has.
     pub fn tasks(&self) -> u64 {
         match self {
-            FlowStage::Map(stage) => stage.tasks,
+            FlowStage::Map(stage) => stage.tasks.saturating_sub(stage.first),
             FlowStage::Shuffle(stage) => stage.tasks,
             FlowStage::Sort(stage) => stage.buckets.len() as u64,
         }
@@ -156,7 +159,8 @@ impl MapStage {
     ) -> Result<TaskReport, Error> {
         let job = &self.job;
         let records = self.input.of_job(job, &self.types, self.records)?;
-        let range = cut(0..self.records, self.tasks).nth(task as usize).unwrap_or(0..0);
+        let task = (self.first + task) as usize;
+        let range = cut(0..self.records, self.tasks).nth(task).unwrap_or(0..0);
         // One partition: rows come in the order of the input.
         let (partitions, memory) = (Some(1), job.memory);
         let engine = EngineSettings { partitions, memory, ..EngineSettings::default() };
