@@ -102,10 +102,12 @@ pub(crate) fn take_over(
     let mut note = |note| tracing::warn!("{note}");
     let attempt = || {
         let (journal, seen) = remote.get_versioned(JOURNAL)?.unzip();
-        let own = fs::read(run.journal()).ok().and_then(|own| reach(&own));
-        let is_newer = journal.as_deref().and_then(reach) > own;
-        let brought = (own.is_none() || is_newer)
-            && bring_back(remote, run, journal, Some(experiment), &mut note)?;
+        let own = fs::read(run.journal()).ok().and_then(|own| opened(&own));
+        let is_current = match (&own, journal.as_deref().and_then(opened)) {
+            (Some(own), Some(stored)) => goes_on_from(own, &stored),
+            (own, _) => own.is_some(),
+        };
+        let brought = !is_current && bring_back(remote, run, journal, Some(experiment), &mut note)?;
         Ok(TakenOver { brought, seen })
     };
     retry(backoff, attempt, |error: &Error| {
@@ -114,18 +116,23 @@ pub(crate) fn take_over(
     })
 }
 
-/// How far a journal goes: the newest term in it, and the number of its records. A master that lives may have put more
-/// of the same term since a folder was made from the store. None if it cannot be read or no master has opened it.
-fn reach(journal: &[u8]) -> Option<(Term, usize)> {
+/// The records of a journal, if it can be read and a master has opened it.
+fn opened(journal: &[u8]) -> Option<Vec<Record>> {
     let records: Vec<Record> = records_of(journal).ok()?;
-    let term = |record: &Record| match record {
-        Record::Entry { term, .. } | Record::MicroBatches { term, .. } => Some(*term),
-        _ => None,
+    let is_opened =
+        |record: &Record| matches!(record, Record::Entry { .. } | Record::MicroBatches { .. });
+    records.iter().any(is_opened).then_some(records)
+}
+
+/// Whether a journal has all that the one in the store has. A term in it proves nothing: a master that could not claim
+/// it has written it all the same, and who leads may have put more since.
+fn goes_on_from(own: &[Record], stored: &[Record]) -> bool {
+    // A folder that was made from the store has left out asynchronous checkpoints, but for the newest.
+    let plain = |records: &[Record]| -> Vec<Record> {
+        records.iter().filter(|record| kept(record).is_none()).cloned().collect()
     };
-    let newest = records.iter().filter_map(term).max()?;
-    // A folder that was made from the store has left some of them out.
-    let number = records.iter().filter(|record| kept(record).is_none()).count();
-    Some((newest, number))
+    let newest = stored.iter().rev().find(|record| kept(record).is_some());
+    plain(own).starts_with(&plain(stored)) && newest.is_none_or(|newest| own.contains(newest))
 }
 
 /// The asynchronous checkpoint that a record is about.
@@ -274,14 +281,18 @@ mod tests {
     }
 
     #[test]
-    fn a_journal_reaches_further_by_its_term_and_then_by_its_records() {
-        let opened = |term| Record::Entry { term: Term(term), entry: MembershipEntry::Opened };
-        let reach = |records: &[Record]| reach(&journal(records));
-        assert_eq!(reach(&[Record::Restarts(1)]), None, "no master has opened it");
-        let first = reach(&[opened(1)]);
-        assert!(first > None && first < reach(&[opened(1), Record::Restarts(1)]));
-        assert!(reach(&[opened(1), Record::Restarts(1), opened(1)]) < reach(&[opened(2)]));
-        assert_eq!(reach(&[opened(1), counted(1)]), first, "it may have been left out");
+    fn a_journal_goes_on_from_the_stores_only_if_it_has_all_of_it() {
+        let entry = |term| Record::Entry { term: Term(term), entry: MembershipEntry::Opened };
+        assert_eq!(opened(&journal(&[Record::Restarts(1)])), None, "no master has opened it");
+        assert_eq!(opened(&journal(&[entry(1)])), Some(vec![entry(1)]));
+        let stored = [entry(1), Record::Restarts(1)];
+        assert!(goes_on_from(&stored, &stored));
+        assert!(goes_on_from(&[entry(1), Record::Restarts(1), entry(2)], &stored));
+        assert!(!goes_on_from(&[entry(1)], &stored), "more was put since");
+        assert!(!goes_on_from(&[entry(1), entry(2)], &stored), "a term that nobody granted");
+        let counted_there = [entry(1), counted(1), counted(2)];
+        assert!(goes_on_from(&[entry(1), counted(2)], &counted_there), "it was left out");
+        assert!(!goes_on_from(&[entry(1), counted(1)], &counted_there), "it was put since");
     }
 
     #[test]
