@@ -13,7 +13,11 @@ done
 # Roots for object stores and registries over TLS.
 cp -L /etc/ssl/certs/ca-certificates.crt "$out/etc/ssl/certs/"
 for file in "$@"; do
-    cp "$file" "$out/data/mnist/"
+    if [ -f "$file" ]; then
+        cp "$file" "$out/data/mnist/"
+    else
+        echo "no file $file: the image is without it" >&2
+    fi
 done
 printf 'nonroot:x:65532:65532::/tmp:/sbin/nologin\n' > "$out/etc/passwd"
 printf 'nonroot:x:65532:\n' > "$out/etc/group"

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use salamander_core::words::{count, count_is};
+use salamander_core::words::{count, count_is, program_name};
 use salamander_run::experiment::load;
 use salamander_run::{RunLayout, Scale, Strategy};
 
@@ -146,6 +146,6 @@ pub(crate) fn stop(args: &StopArgs) -> Result<ExitCode> {
             format!("--platform kube --resume {job}")
         }
     };
-    outln!("asked to stop; `salamander train {resume}` goes on with it")?;
+    outln!("asked to stop; `{} train {resume}` goes on with it", program_name())?;
     Ok(ExitCode::SUCCESS)
 }

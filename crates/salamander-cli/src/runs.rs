@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::Subcommand;
+use salamander_core::words::program_name;
 use salamander_run::{BestValidation, FolderStatus, runs};
 use serde_json::json;
 
@@ -33,7 +34,7 @@ pub(crate) fn run(command: Command) -> Result<ExitCode> {
     }
     if found.is_empty() {
         let folder = args.folder.runs.display();
-        outln!("there are no runs in {folder}; `salamander train EXPERIMENT` makes one")?;
+        outln!("there are no runs in {folder}; `{} train EXPERIMENT` makes one", program_name())?;
         return Ok(ExitCode::SUCCESS);
     }
     for line in table(&found) {

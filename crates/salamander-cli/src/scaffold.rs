@@ -41,7 +41,7 @@ fn write(name: &str) -> Result<()> {
     let folder = free_folder(name)?;
     let files = [
         ("Cargo.toml", manifest(name)),
-        ("src/main.rs", MAIN.to_string()),
+        ("src/main.rs", program(name)),
         ("experiment.yaml", EXPERIMENT.replace("@NAME@", name)),
         ("data/train.csv", rings(600, 1)),
         ("data/valid.csv", rings(200, 2)),
@@ -62,9 +62,19 @@ fn free_folder(name: &str) -> Result<PathBuf> {
     Ok(folder)
 }
 
+/// The program, whose model has the crate's name: `salamander` has one of the name that stands in the text, which it
+/// would train in the place of the model that somebody changes.
+fn program(name: &str) -> String {
+    MAIN.replace("\"rings_mlp\"", &format!("\"{name}\""))
+}
+
 fn manifest(name: &str) -> String {
     let library = dependency(Path::new(FACADE));
-    MANIFEST.replace("@NAME@", name).replace("@SALAMANDER@", &library)
+    // A crate that is called like a library of the profile has no settings of its own: cargo takes one line for a name.
+    let is_taken = MANIFEST.contains(&format!("\n{name}.opt-level"));
+    let lines = MANIFEST.lines().filter(|line| !is_taken || !line.starts_with("@NAME@ = "));
+    let text: String = lines.map(|line| format!("{line}\n")).collect();
+    text.replace("@NAME@", name).replace("@SALAMANDER@", &library)
 }
 
 /// How the crate names the library: by the clone that this program was built from, while that is there, and else by
@@ -223,6 +233,8 @@ pub(crate) fn rings(records: usize, seed: u64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
 
     #[test]
@@ -275,30 +287,73 @@ mod tests {
             let (_, rest) = page.split_once(&format!("```{language}\n")).expect("a block");
             rest.split_once("```").expect("its end").0
         };
-        let (opening, program) = MAIN.split_once("\n\n").expect("a line and a program");
+        let written = program("my_model");
+        let (opening, rest) = written.split_once("\n\n").expect("a line and a program");
         assert!(opening.starts_with("//!") && !opening.contains('\n'), "{opening}");
-        assert_eq!(block("rust,no_run"), program);
+        assert_eq!(block("rust,no_run"), rest);
+        assert!(rest.contains("const NAME: &str = \"my_model\";\n"));
         assert_eq!(block("yaml"), EXPERIMENT.replace("@NAME@", "my_model"));
     }
 
+    /// The settings of a manifest's profiles: what of which package or profile, and the value.
+    fn profiles(manifest: &str) -> BTreeMap<String, String> {
+        let mut section = "";
+        let mut settings = BTreeMap::new();
+        for line in manifest.lines() {
+            match line.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
+                Some(name) => section = name,
+                None if section.starts_with("profile.") && !line.starts_with('#') => {
+                    let Some((key, value)) = line.split_once(" = ") else { continue };
+                    let before = settings.insert(format!("{section}.{key}"), value.to_string());
+                    assert_eq!(before, None, "cargo takes one line for a name: {line}");
+                }
+                None => {}
+            }
+        }
+        settings
+    }
+
     /// Cargo shares what it has built only between equal profiles. What the workspace says of its own program, and a
-    /// new crate of itself, is no matter of the other.
+    /// new crate of itself, is no matter of the other; a pattern such as `"*"` is: cargo takes it for build scripts and
+    /// macros too.
     #[test]
     fn a_new_crate_has_the_profiles_of_the_workspace() {
-        let workspace = include_str!("../../../Cargo.toml");
-        let settings = |text: &str| -> Vec<String> {
-            let from = text.find("[profile.dev]").expect("profiles");
-            let lines = text[from..].lines().take_while(|line| *line != "[workspace]");
-            let mut lines: Vec<String> = lines
-                .filter(|line| !line.is_empty() && !line.starts_with('#'))
-                .filter(|line| !line.contains("codegen-units") && !line.contains("incremental"))
-                .filter(|line| !line.starts_with("salamander-zoo"))
-                .map(str::to_string)
+        let mut workspace = profiles(include_str!("../../../Cargo.toml"));
+        workspace.retain(|key, _| !key.starts_with("profile.release.package.salamander-zoo."));
+        let mut own = profiles(&manifest("my_model"));
+        let of_itself = own.remove("profile.release.package.my_model").expect("settings");
+        assert_eq!(of_itself, "{ incremental = true, codegen-units = 256, strip = \"symbols\" }");
+        assert_eq!(own, workspace);
+        assert!(own.len() > 90, "{}", own.len());
+    }
+
+    /// `salamander new --tabular time.csv` makes a crate that is called like a library.
+    #[test]
+    fn a_crate_that_is_called_like_a_library_has_one_line_of_its_name() {
+        let own = profiles(&manifest("time"));
+        assert_eq!(own["profile.release.package.time.opt-level"], "1");
+        assert!(!own.contains_key("profile.release.package.time"));
+    }
+
+    /// `--features kube` and the others are those of the library. Read and not included, as the guide is.
+    #[test]
+    fn a_new_crate_has_the_features_of_the_program() {
+        let features = |manifest: &str| -> Vec<String> {
+            let (_, section) = manifest.split_once("[features]\n").expect("features");
+            let lines = section.lines().take_while(|line| !line.starts_with('['));
+            let passed = lines.filter_map(|line| line.split_once(" = [\"salamander/"));
+            let mut names: Vec<String> = passed
+                .map(|(name, rest)| {
+                    assert!(rest.starts_with(&format!("{name}\"")), "{name} = {rest}");
+                    name.to_string()
+                })
                 .collect();
-            lines.sort();
-            lines
+            names.sort();
+            names
         };
-        assert_eq!(settings(MANIFEST), settings(workspace));
-        assert!(MANIFEST.contains("\n\"*\" = { codegen-units = 1, incremental = false }\n"));
+        let zoo = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../model_zoo/Cargo.toml");
+        let zoo = fs::read_to_string(zoo).expect("the zoo").replace("\r\n", "\n");
+        assert_eq!(features(&manifest("my_model")), features(&zoo));
+        assert!(features(&zoo).iter().any(|feature| feature == "flow"));
     }
 }

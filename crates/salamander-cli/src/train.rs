@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 use salamander_core::environment;
+use salamander_core::words::program_name;
 use salamander_run::roles::Exit;
 use salamander_run::{
     Overrides, Program, Run, SearchDraft, SearchOptions, SearchRun, State, Summary, TrainsOn, find,
@@ -187,7 +188,7 @@ fn train(args: &Args, program: &Program) -> Result<ExitCode> {
             Ok(failure(error))
         }
         (Ok(_), State::Interrupted) => {
-            errln!("interrupted; go on with: salamander train --resume {folder}");
+            errln!("interrupted; go on with: {} train --resume {folder}", program_name());
             Ok(ExitCode::from(signals.exit_code()))
         }
         (Ok(_), _) => Ok(ExitCode::SUCCESS),

@@ -4,6 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
+use salamander_core::words::program_name;
 
 /// An error of the run API; each says what was wrong, where, and what to do.
 #[derive(Debug, thiserror::Error)]
@@ -36,8 +37,8 @@ pub enum Error {
     NotDistributed(PathBuf),
     /// The run has no workers whose number could be changed.
     #[error(
-        "{run} trains in one process and has no workers to change: stop it (`salamander stop {run}`), and go on with \
-         `salamander train --resume {run} --workers N`", run = .0.display()
+        "{run} trains in one process and has no workers to change: stop it (`{program} stop {run}`), and go on with \
+         `{program} train --resume {run} --workers N`", run = .0.display(), program = program_name()
     )]
     OneProcess(PathBuf),
     /// Nobody trains in the folder.

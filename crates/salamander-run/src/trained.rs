@@ -9,7 +9,7 @@ use salamander_core::experiment::{Data, Experiment};
 use salamander_core::layout::{ExportLayout, RunLayout};
 use salamander_core::report::{Evaluation, EvaluationPart};
 use salamander_core::status::State;
-use salamander_core::words::count;
+use salamander_core::words::{count, program_name};
 use salamander_data::{Dataset, Format};
 use salamander_files::{Durability, replace};
 use salamander_train::checkpoint::{Checkpoint, CheckpointStore, Which};
@@ -329,7 +329,8 @@ fn no_checkpoint(run: &RunLayout) -> Error {
         }
         (State::Interrupted, _) => {
             format!(
-                "the run ended before its first one: go on with `salamander train --resume {folder}`"
+                "the run ended before its first one: go on with `{} train --resume {folder}`",
+                program_name()
             )
         }
         _ => {
@@ -455,9 +456,11 @@ mod tests {
         let failed = "{\"state\": \"failed\", \"error\": \"bad data\"}";
         check(failed, "the run failed before its first one: bad data");
         check("{\"state\": \"completed\"}", "its experiment keeps none (checkpoint_policy");
-        let interrupted =
-            "the run ended before its first one: go on with `salamander train --resume ";
-        check("{\"state\": \"interrupted\"}", interrupted);
+        let interrupted = format!(
+            "the run ended before its first one: go on with `{} train --resume ",
+            program_name()
+        );
+        check("{\"state\": \"interrupted\"}", &interrupted);
     }
 
     #[test]
@@ -465,7 +468,7 @@ mod tests {
         let (_parent, folder) = run();
         let layout = folder.layout().clone();
         drop(folder);
-        let resume = format!("salamander train --resume {}`", layout.folder().display());
+        let resume = format!("{} train --resume {}`", program_name(), layout.folder().display());
         assert!(reason(&layout).contains(&resume), "{}", reason(&layout));
     }
 

@@ -59,6 +59,7 @@ use salamander_core::course::LeasePlan;
 use salamander_core::experiment::Experiment;
 use salamander_core::hparams::{self, HparamInfo, Hparams, InvalidHparams};
 use salamander_core::progress::StepCount;
+use salamander_core::words::program_name;
 use salamander_core::yaml::nearest;
 use serde_json::Value;
 
@@ -455,10 +456,40 @@ impl Models {
                 "the experiment names no model: add `entrypoint: NAME` (known: {known})"
             ))),
             (Some(name), _) => self.iter().find(|model| model.is_called(name)).ok_or_else(|| {
-                let hint = nearest(name, names.iter().copied())
-                    .map_or(format!("known: {known}"), |near| format!("did you mean \"{near}\"?"));
+                let hint = hint(name, &names, &program_name());
                 Error::Invalid(format!("entrypoint: there is no model \"{name}\" here ({hint})"))
             }),
         }
+    }
+}
+
+/// What may have been meant by a name that no model of this program has.
+fn hint(name: &str, names: &[&str], program: &str) -> String {
+    let known = names.join(", ");
+    match nearest(name, names.iter().copied()) {
+        Some(near) => format!("did you mean \"{near}\"?"),
+        // The zoo's program was asked for a model that is in another one.
+        None if names.len() > 1 && program == "salamander" => {
+            let own = "a model of your own is in its crate's program: `cargo run --release -- ..`";
+            format!("known: {known}; {own}")
+        }
+        None => format!("known: {known}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_model_that_is_not_here_may_be_in_a_program_of_ones_own() {
+        let told = hint("tabular", &["iris", "heart"], "salamander");
+        assert!(
+            told.starts_with("known: iris, heart; a model of your own is in its crate"),
+            "{told}"
+        );
+        assert_eq!(hint("tabular", &["iris", "heart"], "target/release/x"), "known: iris, heart");
+        assert_eq!(hint("tabular", &["iris"], "salamander"), "known: iris");
+        assert_eq!(hint("irs", &["iris", "heart"], "salamander"), "did you mean \"iris\"?");
     }
 }

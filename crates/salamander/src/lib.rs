@@ -180,8 +180,8 @@ macro_rules! models {
 /// `AdaptiveAvgPool2d`, `Dropout`, `Embedding`, `MultiHeadAttention`, `TransformerEncoder`, `Relu` and `Gelu`, with
 /// the functions `relu` and `gelu`. They are in [`layers`] too.
 ///
-/// **Burn's** are `Module`, `Tensor` with `Float` and `Int`, `Device`, `PaddingConfig2d`, `sigmoid`, `softmax` and
-/// `log_softmax`; every other layer is in [`burn::nn`]. The name `burn` is here for `#[derive(Module)]`, which looks
+/// **Burn's** are `Module`, `Tensor` with `Float` and `Int`, `Device`, `PaddingConfig2d`, `sigmoid`, `tanh`, `softmax`
+/// and `log_softmax`; every other layer is in [`burn::nn`]. The name `burn` is here for `#[derive(Module)]`, which looks
 /// for it: a model needs no dependency besides `salamander`.
 ///
 /// ```
@@ -206,7 +206,7 @@ pub mod prelude {
     pub use burn;
     pub use burn::module::Module;
     pub use burn::nn::PaddingConfig2d;
-    pub use burn::tensor::activation::{log_softmax, sigmoid, softmax};
+    pub use burn::tensor::activation::{log_softmax, sigmoid, softmax, tanh};
     pub use burn::tensor::{Device, Float, Int, Tensor};
     pub use salamander_kernels::layers::{
         AdaptiveAvgPool2d, AdaptiveAvgPool2dConfig, AvgPool2d, AvgPool2dConfig, BatchNorm,

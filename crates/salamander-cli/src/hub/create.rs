@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use salamander_core::words::program_name;
 use salamander_hub::{CreateRequest, ExperimentId, HubClient};
 
 use super::connect::{HubArgs, start};
@@ -93,7 +94,7 @@ pub(super) fn run(args: &Args, hub: &HubArgs) -> Result<ExitCode> {
     pause(&client, created.id);
     followed?;
     let folder = hub.runs.join(created.folder);
-    errln!("paused; go on with: salamander train --resume {}", folder.display());
+    errln!("paused; go on with: {} train --resume {}", program_name(), folder.display());
     Ok(ExitCode::from(signals.exit_code()))
 }
 

@@ -10,6 +10,7 @@ mod live;
 use std::process::ExitCode;
 
 use anyhow::{Result, bail};
+use salamander_core::words::program_name;
 use salamander_run::{SearchEnd, SearchNews, SearchRun};
 use salamander_search::{Method, Trial};
 
@@ -44,7 +45,7 @@ pub(crate) fn run(search: SearchRun, slots: u32, json: bool) -> Result<ExitCode>
         }
     }
     if end.interrupted {
-        errln!("interrupted; go on with: salamander train --resume {folder}");
+        errln!("interrupted; go on with: {} train --resume {folder}", program_name());
         return Ok(ExitCode::from(signals.exit_code()));
     }
     match end.is_completed() {
@@ -84,7 +85,7 @@ fn table(end: &SearchEnd) -> Vec<String> {
     if trials.len() > SHOWN {
         let folder = end.layout.folder().display();
         let more = trials.len() - SHOWN;
-        lines.push(format!("and {more} more: salamander search table {folder}"));
+        lines.push(format!("and {more} more: {} search table {folder}", program_name()));
     }
     if let Some((best, value)) = end.search().best() {
         let folder = end.trial_folder(best.id);
