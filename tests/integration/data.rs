@@ -146,6 +146,22 @@ fn split_divides_every_class_alike() {
 }
 
 #[test]
+fn a_part_of_another_division_is_not_left_beside_the_new_ones() {
+    let place = Workplace::new();
+    place.write("points.csv", &points_csv(40));
+    let split = ["data", "split", "points.csv", "--out", "parts", "--to", "csv", "--shares"];
+    place.ok(&[&split[..], &["0.8,0.1,0.1"]].concat());
+    let train = || std::fs::read(place.path().join("parts/train.csv")).expect("read");
+    let before = train();
+    let refused = place.run(&[&split[..], &["0.5,0.5"]].concat()).err();
+    assert!(refused.contains("parts/test.csv: it is of another division"), "{refused}");
+    assert_eq!(train(), before, "nothing was written");
+    std::fs::remove_file(place.path().join("parts/test.csv")).expect("removed");
+    place.ok(&[&split[..], &["0.5,0.5"]].concat());
+    assert_ne!(train(), before);
+}
+
+#[test]
 fn oversampling_evens_the_classes_of_the_training_part_only() {
     let place = Workplace::new();
     let mut text = "x,kind\n".to_string();

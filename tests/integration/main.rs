@@ -5,6 +5,7 @@ mod aimed;
 mod assets;
 mod asynchronous;
 mod bits;
+mod columns;
 mod commands;
 mod data;
 mod elastic;

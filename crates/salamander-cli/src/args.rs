@@ -172,7 +172,8 @@ impl TrainedArgs {
 
     pub(crate) fn load(&self, program: &Program) -> anyhow::Result<TrainedModel> {
         let (folder, checkpoint) = self.place()?;
-        Ok(program.load(folder, &checkpoint, &self.device)?)
+        let model = program.load(folder, &checkpoint, &self.device)?;
+        Ok(model.warning(|warning| errln!("{warning}")))
     }
 }
 

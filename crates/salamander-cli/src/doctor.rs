@@ -10,7 +10,7 @@ use salamander_train::model::Models;
 use salamander_train::trainer::open_data;
 
 use salamander_run::experiment::{in_file, load};
-use salamander_run::find_assets;
+use salamander_run::{find_assets, settle};
 
 /// Checkpoints of a small model fit into this; less would stop almost any run.
 const LITTLE_ROOM: u64 = 1 << 30;
@@ -93,8 +93,10 @@ fn room(runs: &Path) -> Result<String> {
 }
 
 fn experiment(path: &Path, models: &Models) -> Result<String> {
-    let experiment = load(path, &[])?;
+    let mut experiment = load(path, &[])?;
     let model = models.find(experiment.model()).map_err(|error| in_file(path, error))?;
+    // As for a run: the data may be named by a hyperparameter.
+    settle(model, &mut experiment, path).map_err(|error| in_file(path, error))?;
     model.hparams_in_force(&experiment).map_err(|error| in_file(path, error))?;
     device::select(&experiment.device.0)?;
     let data = &experiment.data;
@@ -105,7 +107,8 @@ fn experiment(path: &Path, models: &Models) -> Result<String> {
     };
     let assets = find_assets(model, &experiment, path).map_err(|error| in_file(path, error))?;
     let tried = model.preflight(&experiment, &assets, None);
-    tried.map_err(|error| in_file(path, error))?;
+    let warnings = tried.map_err(|error| in_file(path, error))?;
     let training = count(training, "record");
-    Ok(format!("{}: {training} to train on, {validation} to validate", model.name()))
+    let found = format!("{}: {training} to train on, {validation} to validate", model.name());
+    Ok(std::iter::once(found).chain(warnings).collect::<Vec<_>>().join("\n      "))
 }

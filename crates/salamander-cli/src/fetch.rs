@@ -122,13 +122,24 @@ pub(crate) fn read_all(address: &str, limit: u64) -> Result<Option<Vec<u8>>> {
     let blob = match Blob::open(Path::new(address)) {
         Ok(blob) => blob,
         Err(Error::Io { cause, .. }) if cause.kind() == ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(error.into()),
+        Err(error) => return Err(unread(address, error)),
     };
     let size = blob.size();
     ensure!(size <= limit, "{address}: {size} bytes, which is not the published file");
     let mut bytes = Vec::with_capacity(size as usize);
     blob.handle()?.reader(0).read_to_end(&mut bytes).with_context(|| address.to_owned())?;
     Ok(Some(bytes))
+}
+
+/// Who is not connected can have the files from elsewhere.
+fn unread(address: &str, error: Error) -> anyhow::Error {
+    let error = anyhow::Error::new(error);
+    match is_web(address) {
+        true => {
+            error.context("it cannot be fetched; --from DIR takes the original files from a folder")
+        }
+        false => error,
+    }
 }
 
 /// Writes the digits into a file that is there when it is whole.
@@ -183,6 +194,17 @@ mod tests {
         check(b"abc", None);
         check(b"abcd", Some("4 bytes unpacked, but small has 3"));
         check(b"abd", Some("blake3 "));
+    }
+
+    #[test]
+    fn who_is_not_connected_is_told_of_folders() {
+        let said = |address: &str| {
+            let cause = std::io::Error::other("the store cannot be read");
+            format!("{:#}", unread(address, Error::io(Path::new(address))(cause)))
+        };
+        let web = said("https://example.org/iris.data");
+        assert!(web.contains("--from DIR") && web.ends_with("the store cannot be read"), "{web}");
+        assert_eq!(said("iris.data"), "iris.data: the store cannot be read");
     }
 
     #[test]

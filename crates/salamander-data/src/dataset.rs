@@ -74,6 +74,11 @@ impl Dataset {
         self.reader.columns()
     }
 
+    /// The columns that records of one shard can have, where the reader knows them without reading.
+    pub fn columns_of(&self, shard: usize) -> Option<Vec<ColumnInfo>> {
+        self.reader.columns_of(shard)
+    }
+
     /// The shard of a record and the record's number in it.
     ///
     /// # Panics

@@ -40,6 +40,9 @@ pub const CRITEO_COLUMNS: [&str; 40] = [
 /// header of `ratings.csv`, so that the same model reads both.
 pub const MOVIELENS_COLUMNS: [&str; 4] = ["userId", "movieId", "rating", "timestamp"];
 
+/// Words that stand for a missing value in files of R, pandas, SQL and UCI.
+pub const MISSING_WORDS: [&str; 7] = ["NA", "N/A", "NaN", "nan", "null", "NULL", "?"];
+
 /// The way a file of delimited text is written down.
 #[derive(Clone, Debug)]
 pub(crate) struct Dialect {
@@ -187,7 +190,7 @@ impl Dialect {
     }
 
     /// The same with what somebody said of it.
-    fn told(mut self, settings: &CsvSettings) -> Dialect {
+    pub(crate) fn told(mut self, settings: &CsvSettings) -> Dialect {
         let dialect = &mut self;
         if let Some(separator) = settings.separator {
             (dialect.delimiter, dialect.delimiter_told) = (separator.byte(), true);

@@ -148,7 +148,11 @@ pub enum Error {
         shards: usize,
     },
     /// Neither name nor first bytes tell the format.
-    #[error("{}: cannot tell the format: give {}", path.display(), names(|_| true))]
+    #[error(
+        "{}: cannot tell the format: give --format (in an experiment data: {{format: ..}}) {}",
+        path.display(),
+        names(|_| true)
+    )]
     UnknownFormat {
         /// The file.
         path: PathBuf,

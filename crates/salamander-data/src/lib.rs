@@ -90,7 +90,7 @@ mod wire;
 
 pub use blob::{Blob, BlobHandle, BlobReader};
 pub use dataset::Dataset;
-pub use dialect::{CENSUS_COLUMNS, CRITEO_COLUMNS, MOVIELENS_COLUMNS};
+pub use dialect::{CENSUS_COLUMNS, CRITEO_COLUMNS, MISSING_WORDS, MOVIELENS_COLUMNS};
 pub use error::{ChunkPlace, Error};
 pub use format::{Format, UnknownName};
 pub use growing::{GrowingFolder, PartFile, PartsWriter, Producer};

@@ -55,6 +55,11 @@ pub trait Reader: Send + Sync {
         None
     }
 
+    /// The columns that records of one shard can have, where the source knows them without reading.
+    fn columns_of(&self, _shard: usize) -> Option<Vec<ColumnInfo>> {
+        None
+    }
+
     /// What tells these records from others, where decoding them is worth keeping: nothing for formats that are read as
     /// fast as memory.
     fn fingerprint(&self) -> Option<String> {
@@ -106,6 +111,10 @@ impl<T: OneShard> Reader for T {
     }
 
     fn columns(&self) -> Option<Vec<ColumnInfo>> {
+        OneShard::columns(self)
+    }
+
+    fn columns_of(&self, _shard: usize) -> Option<Vec<ColumnInfo>> {
         OneShard::columns(self)
     }
 

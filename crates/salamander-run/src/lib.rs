@@ -61,7 +61,7 @@ pub use facts::Facts;
 pub use folder::find;
 pub use folder_status::{BestValidation, FolderStatus, runs};
 pub use keys::{KeyFiles, make_certificates};
-pub use program::{Draft, Program, find_assets, fit_assets};
+pub use program::{Draft, Program, find_assets, fit_assets, settle};
 pub use run::{Finished, Process, Run};
 pub use search::{
     SearchDraft, SearchEnd, SearchNews, SearchOptions, SearchRun, SearchStanding, SearchTable,

@@ -251,14 +251,18 @@ impl Draft {
         let device =
             is_here.then(|| device::select_for(&self.experiment.device.0, slot)).transpose()?;
         stored::check(&self.experiment)?;
-        let folder =
-            self.make_folder(|folder| if tries { self.preflight(folder) } else { Ok(()) })?;
+        let mut warnings = Vec::new();
+        let folder = self.make_folder(|folder| {
+            warnings = if tries { self.preflight(folder)? } else { Vec::new() };
+            Ok(())
+        })?;
         if is_here {
             Provenance::note(folder.layout(), || Provenance::of(&self.experiment));
         }
         Run::spawn(folder.layout().clone(), move |shared, events| {
             let run = folder.layout();
             let notes = events.clone();
+            warnings.into_iter().for_each(|warning| notes.send(Event::Note(warning)));
             let train = || {
                 let Some(device) = device else { return self.train_as_job(run, shared, events) };
                 if self.experiment.strategy != Strategy::Local {
@@ -337,7 +341,7 @@ impl Draft {
     }
 
     /// Tries the model on two records; indexes of data are kept in the run's folder.
-    fn preflight(&self, folder: &Path) -> Result<(), Error> {
+    fn preflight(&self, folder: &Path) -> Result<Vec<String>, Error> {
         let tried = self.model()?.preflight(&self.experiment, &self.assets, Some(folder));
         tried.map_err(|error| in_file(&self.file, error))
     }
@@ -398,8 +402,9 @@ impl Draft {
     }
 }
 
-/// Makes paths among hyperparameters independent of the working directory, as those of data are.
-pub(crate) fn settle(
+/// Makes paths among hyperparameters independent of the working directory, as those of data are, and takes the data
+/// that they name.
+pub fn settle(
     model: &dyn Model,
     experiment: &mut Experiment,
     file: &Path,

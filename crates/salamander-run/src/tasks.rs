@@ -24,7 +24,7 @@ use tokio::sync::oneshot;
 use crate::Error;
 use crate::keys::ensure_keys;
 use crate::roles::{Duty, Processes, runtime};
-use crate::trained::{DataFiles, Predicted, TrainedFiles};
+use crate::trained::{OpenedFiles, Predicted, TrainedFiles};
 use job::TaskJob;
 
 #[cfg(feature = "flow")]
@@ -68,12 +68,12 @@ pub enum TaskEvent {
 pub(crate) fn run(
     work: ModelUse,
     found: &TrainedFiles,
-    files: DataFiles,
+    data: OpenedFiles,
     sharing: &mut Sharing<'_>,
     each: &mut dyn FnMut(&Path) -> Result<(), Error>,
 ) -> Result<Predicted, Error> {
     let experiment = &found.experiment;
-    let dataset = files.open(experiment)?;
+    let OpenedFiles { files, dataset } = data;
     let job = TaskJob::new(work, found, files, &dataset);
     let scratch = Scratch::create(&job.folder)?;
     job.write(scratch.layout())?;

@@ -30,6 +30,7 @@ use crate::tasks::{self, ModelUse, Sharing};
 pub struct TrainedModel {
     models: Arc<Models>,
     found: TrainedFiles,
+    warn: Option<Box<dyn Fn(&str) + Send + Sync>>,
 }
 
 /// How many records were predicted.
@@ -50,7 +51,14 @@ impl TrainedModel {
     ) -> Result<Self, Error> {
         let found = TrainedFiles::open(folder, checkpoint, device, 0)?;
         models.find(found.experiment.model())?;
-        Ok(Self { models, found })
+        Ok(Self { models, found, warn: None })
+    }
+
+    /// Tells somebody what is odd about data that it is used on, such as a column that no record has.
+    #[must_use]
+    pub fn warning(mut self, warn: impl Fn(&str) + Send + Sync + 'static) -> Self {
+        self.warn = Some(Box::new(warn));
+        self
     }
 
     /// The experiment that it was trained by.
@@ -77,15 +85,14 @@ impl TrainedModel {
         sharing: Option<Sharing<'_>>,
     ) -> Result<Evaluation, Error> {
         let experiment = &self.found.experiment;
-        let files = DataFiles::to_evaluate(data, experiment)?;
+        let data = self.open_data(DataFiles::to_evaluate(data, experiment)?)?;
         let Some(mut sharing) = sharing else {
-            let (dataset, over) = (files.open(experiment)?, ModelUse::Evaluate.over(experiment));
-            let all = BatchRange::all(&dataset, over);
+            let all = BatchRange::all(&data.dataset, ModelUse::Evaluate.over(experiment));
             let whole = self.instance()?.evaluate(all, &mut || Ok(()))?;
             return Ok(whole.finish());
         };
         let mut whole = EvaluationPart::default();
-        tasks::run(ModelUse::Evaluate, &self.found, files, &mut sharing, &mut |part| {
+        tasks::run(ModelUse::Evaluate, &self.found, data, &mut sharing, &mut |part| {
             let text = fs::read_to_string(part).map_err(Error::io(part))?;
             whole.merge(&serde_json::from_str(&text).map_err(Error::broken(part))?);
             Ok(())
@@ -100,7 +107,7 @@ impl TrainedModel {
         each: &mut dyn FnMut(Predictions) -> Result<(), Error>,
     ) -> Result<Predicted, Error> {
         let experiment = &self.found.experiment;
-        let dataset = DataFiles::given(data, experiment).open(experiment)?;
+        let dataset = self.open_data(DataFiles::given(data, experiment))?.dataset;
         let over = ModelUse::Predict.over(experiment);
         let mut failed = None;
         let all = BatchRange::all(&dataset, over);
@@ -134,9 +141,9 @@ impl TrainedModel {
         let predicted = match sharing {
             None => self.predict(data, &mut |batch| output.write(&batch))?,
             Some(mut sharing) => {
-                let files = DataFiles::given(data, &self.found.experiment);
+                let data = self.open_data(DataFiles::given(data, &self.found.experiment))?;
                 let mut add = |part: &Path| output.append(part);
-                tasks::run(ModelUse::Predict, &self.found, files, &mut sharing, &mut add)?
+                tasks::run(ModelUse::Predict, &self.found, data, &mut sharing, &mut add)?
             }
         };
         output.finish()?;
@@ -168,6 +175,16 @@ impl TrainedModel {
         }
         fs::create_dir_all(out).map_err(Error::io(out))?;
         Ok(self.instance()?.export_as(format, out)?)
+    }
+
+    /// Opens files that have at least one of its inputs.
+    fn open_data(&self, files: DataFiles) -> Result<OpenedFiles, Error> {
+        let dataset = files.open(&self.found.experiment)?;
+        let warnings = self.model()?.check_columns(&dataset)?;
+        if let Some(warn) = &self.warn {
+            warnings.iter().for_each(|warning| warn(warning));
+        }
+        Ok(OpenedFiles { files, dataset })
     }
 
     fn model(&self) -> Result<&dyn Model, Error> {
@@ -367,6 +384,12 @@ pub(crate) struct DataFiles {
     pub(crate) what: String,
     pub(crate) paths: Vec<String>,
     pub(crate) format: Option<String>,
+}
+
+/// Files and their records.
+pub(crate) struct OpenedFiles {
+    pub(crate) files: DataFiles,
+    pub(crate) dataset: Arc<Dataset>,
 }
 
 impl DataFiles {

@@ -61,6 +61,7 @@ use salamander_core::hparams::{self, HparamInfo, Hparams, InvalidHparams};
 use salamander_core::progress::StepCount;
 use salamander_core::words::program_name;
 use salamander_core::yaml::nearest;
+use salamander_data::Dataset;
 use serde_json::Value;
 
 use crate::asynchronous;
@@ -68,7 +69,7 @@ use crate::callback::Callback;
 use crate::checkpoint::Checkpoint;
 use crate::context::Context;
 use crate::evaluate::{AfterBatch, BatchRange, EvaluationPart};
-use crate::example::{AssetFiles, AssetSpec, Assets, Example};
+use crate::example::{AssetFiles, AssetSpec, Assets, Example, absent_inputs};
 use crate::exchange::Alone;
 use crate::inference::{Answers, Examples, NotAnswered, RecordDecoder};
 use crate::predict::TakePredictions;
@@ -106,13 +107,18 @@ pub trait Model: Send + Sync {
     /// The hyperparameters in force for an experiment, with which the model can be built.
     fn hparams_in_force(&self, experiment: &Experiment) -> Result<Value, Error>;
     /// Tries it on two records, on the host: decoding, building, forward, loss and metrics. What is wrong is told
-    /// before a run is made. Indexes of data files are kept in `folder`.
+    /// before a run is made. Indexes of data files are kept in `folder`. Returns warnings.
     fn preflight(
         &self,
         experiment: &Experiment,
         files: &AssetFiles,
         folder: Option<&Path>,
-    ) -> Result<(), Error>;
+    ) -> Result<Vec<String>, Error>;
+    /// Warnings about data that it is to be used on: columns that may be missing and that no record has.
+    ///
+    /// # Errors
+    /// If a file has none of its inputs.
+    fn check_columns(&self, dataset: &Dataset) -> Result<Vec<String>, Error>;
     /// Trains it.
     fn train(
         &self,
@@ -268,8 +274,12 @@ impl<T: Trial> Model for ModelEntry<T> {
         experiment: &Experiment,
         files: &AssetFiles,
         folder: Option<&Path>,
-    ) -> Result<(), Error> {
+    ) -> Result<Vec<String>, Error> {
         preflight::preflight::<T>(experiment, files, folder)
+    }
+
+    fn check_columns(&self, dataset: &Dataset) -> Result<Vec<String>, Error> {
+        absent_inputs(T::Example::INPUTS, dataset)
     }
 
     fn train(

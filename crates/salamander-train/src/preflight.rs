@@ -19,7 +19,7 @@ use crate::Error;
 use crate::asynchronous::{check_running, only_pass};
 use crate::caught::attempt;
 use crate::context::BatchContext;
-use crate::example::{AssetFiles, Assets, Batch, Example, ExampleContext};
+use crate::example::{AssetFiles, Assets, Batch, Example, ExampleContext, absent_inputs};
 use crate::loader::{LoadJob, LoaderOptions, load};
 use crate::model::{build_in_context, seed, with_pretrained};
 use crate::params::{self, ParamInfo};
@@ -32,12 +32,13 @@ const TRIED: u64 = 2;
 /// Records that are looked at where bad ones may be skipped.
 const LOOK_AT: u64 = 32;
 
-/// Tries a model on the first records; indexes of the files that were opened are kept in `folder`.
+/// Tries a model on the first records; indexes of the files that were opened are kept in `folder`. Returns what people
+/// should know although nothing is wrong.
 pub(crate) fn preflight<T: Trial>(
     experiment: &Experiment,
     files: &AssetFiles,
     folder: Option<&Path>,
-) -> Result<(), Error> {
+) -> Result<Vec<String>, Error> {
     let data = &experiment.data;
     if data.training.0.is_empty() {
         return Err(Error::Invalid("data.training: name the files to train on".to_string()));
@@ -49,16 +50,18 @@ pub(crate) fn preflight<T: Trial>(
         [] => None,
         paths => Some(First::open("data.validation", paths, experiment, batch, folder)?),
     };
+    let mut notes = absent_inputs(T::Example::INPUTS, &training.dataset)?;
+    if let Some(validation) = &validation {
+        notes.extend(absent_inputs(T::Example::INPUTS, &validation.dataset)?);
+    }
     let assets = Assets::load(T::Example::ASSETS, files.clone())?;
     let tried = Tried::<T>::build(experiment, &assets)?;
     tried.train(&training.batch::<T>(&assets, &Device::flex().autodiff())?)?;
-    match validation {
-        None => Ok(()),
-        Some(validation) => {
-            let found = tried.evaluate(&validation.batch::<T>(&assets, &Device::flex())?)?;
-            has_metric(&found, experiment)
-        }
+    if let Some(validation) = validation {
+        let found = tried.evaluate(&validation.batch::<T>(&assets, &Device::flex())?)?;
+        has_metric(&found, experiment)?;
     }
+    Ok(notes)
 }
 
 /// The first file of some data, which stands for all of it.
@@ -372,7 +375,7 @@ mod tests {
         let text = format!("data: {{training: {path}, validation: {path}}}\n{rest}");
         let experiment = Experiment::parse(&text, &[]).expect("valid");
         let tried = preflight::<T>(&experiment, &AssetFiles::default(), None);
-        tried.map_or_else(|error| error.to_string(), |()| "fine".to_string())
+        tried.map_or_else(|error| error.to_string(), |_| "fine".to_string())
     }
 
     const DATA: &str = "x,y,side\n1,2,0\n";

@@ -40,6 +40,10 @@ fn the_tutorials_file_runs_and_its_weights_go_back_to_torchvision() {
     let text = fs::read_to_string(file).expect("an experiment");
     let text = text.replace("../../data/imagenet", "photos");
     fs::write(folder.path().join("const.yaml"), text).expect("written");
+    let mut doctor = std::process::Command::new(env!("CARGO_BIN_EXE_salamander"));
+    let found = doctor.args(["doctor", "const.yaml"]).current_dir(folder.path()).output();
+    let found = String::from_utf8(found.expect("starts").stdout).expect("text");
+    assert!(found.contains("16 records to train on, 4 to validate"), "{found}");
     let program = Program::enter(model_zoo::models());
     let train = |sets: &[&str]| {
         let mut sets: Vec<String> = sets.iter().map(ToString::to_string).collect();

@@ -5,8 +5,10 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 use indicatif::HumanBytes;
 use salamander_core::words::count;
-use salamander_data::stats::Stats;
-use salamander_data::{Blob, ColumnInfo, ColumnKind, Dataset, Format, Shard, add_columns_of};
+use salamander_data::stats::{Stats, Words};
+use salamander_data::{
+    Blob, ColumnInfo, ColumnKind, Dataset, Format, MISSING_WORDS, Shard, add_columns_of,
+};
 use serde_json::json;
 
 use super::{DataInput, records_bar, show};
@@ -14,6 +16,8 @@ use crate::out;
 
 /// Records whose columns are shown where the source does not know them.
 const LOOK_AT: u64 = 1000;
+/// Words among which one for a missing value is looked for.
+const FREQUENT: usize = 50;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -73,7 +77,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
     }
     if let Some(stats) = stats {
         outln!()?;
-        print_statistics(&stats)?;
+        print_statistics(&stats, format == Format::Csv.name())?;
     }
     Ok(())
 }
@@ -112,7 +116,7 @@ fn statistics(dataset: &Dataset) -> Result<Stats> {
 }
 
 /// One line per column: what the numbers are, or which words are frequent.
-fn print_statistics(stats: &Stats) -> Result<(), out::Error> {
+fn print_statistics(stats: &Stats, is_csv: bool) -> Result<(), out::Error> {
     for column in stats.columns() {
         let missing = stats.missing(&column.name);
         let values = count(column.values, "value");
@@ -134,6 +138,9 @@ fn print_statistics(stats: &Stats) -> Result<(), out::Error> {
             let top: Vec<String> =
                 words.top(3).iter().map(|(word, count)| format!("{word} ({count})")).collect();
             line.push_str(&format!(", {about}{} distinct: {}", words.distinct(), top.join(", ")));
+            if let Some(advice) = missing_advice(words).filter(|_| is_csv) {
+                line.push_str(&advice);
+            }
         }
         if let Some(lengths) = column.lengths {
             line.push_str(&format!(", {} to {} bytes", lengths.min, lengths.max));
@@ -141,4 +148,32 @@ fn print_statistics(stats: &Stats) -> Result<(), out::Error> {
         outln!("{line}")?;
     }
     Ok(())
+}
+
+/// What to say where frequent words stand for missing values in most files.
+fn missing_advice(words: &Words) -> Option<String> {
+    let frequent = words.top(FREQUENT);
+    let mut frequent = frequent.iter().map(|(word, _)| *word);
+    let word = frequent.find(|word| MISSING_WORDS.contains(word))?;
+    Some(format!(" (if {word} stands for a missing value: --missing '{word}')"))
+}
+
+#[cfg(test)]
+mod tests {
+    use salamander_data::{Row, Value};
+
+    use super::*;
+
+    #[test]
+    fn words_for_missing_values_are_noticed() {
+        let check = |words: &[&'static str], expected: Option<&str>| {
+            let row = |word: &'static str| Row::new(vec![("x".into(), Value::Text(word))]);
+            let stats: Stats = words.iter().copied().map(row).collect();
+            let words = stats.columns()[0].words.as_ref().expect("words");
+            assert_eq!(missing_advice(words).as_deref(), expected);
+        };
+        check(&["1", "2", "NA"], Some(" (if NA stands for a missing value: --missing 'NA')"));
+        check(&["1", "?", "?"], Some(" (if ? stands for a missing value: --missing '?')"));
+        check(&["1", "2", "NAM"], None);
+    }
 }

@@ -1,9 +1,9 @@
 //! `salamander data split`: training, validation and test files, each class divided alike if wanted.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use salamander_core::words::count;
 use salamander_data::split::{oversample, split, stratified_split};
 use salamander_data::types::Types;
@@ -46,6 +46,7 @@ pub(crate) struct Args {
 
 pub(super) fn run(args: &Args) -> Result<()> {
     let shares = shares(&args.shares)?;
+    refuse_left(&args.out, shares.len(), args.to)?;
     let dataset = args.input.open()?;
     let parts = match &args.stratify {
         Some(column) => {
@@ -76,6 +77,21 @@ pub(super) fn run(args: &Args) -> Result<()> {
         outln!("{}: {}", path.display(), count(part.len() as u64, "record"))?;
     }
     bar.finish_and_clear();
+    Ok(())
+}
+
+/// Refuses a folder with a part of an earlier division that this one does not replace: records of it would be in two
+/// parts.
+fn refuse_left(out: &Path, parts: usize, to: Format) -> Result<()> {
+    let left = NAMES[parts..].iter().map(|name| out.join(format!("{name}.{to}")));
+    for path in left {
+        ensure!(
+            !path.exists(),
+            "{}: it is of another division, and its records would be in the new parts as well: remove it, or name \
+             another folder by --out",
+            path.display()
+        );
+    }
     Ok(())
 }
 
@@ -151,6 +167,25 @@ mod tests {
         assert_eq!(classes(&dataset, "y").expect("classes"), [0, 1, 1, 0]);
         let error = classes(&dataset, "z").expect_err("no such column").to_string();
         assert_eq!(error, "--stratify z: no record has it (there are: x, y)");
+    }
+
+    #[test]
+    fn a_part_of_another_division_is_refused() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let check = |parts: usize, refused: bool| {
+            let found = refuse_left(folder.path(), parts, Format::Csv);
+            assert_eq!(found.is_err(), refused, "{parts} parts: {found:?}");
+        };
+        for name in ["train.csv", "validation.csv", "test.recordio"] {
+            std::fs::write(folder.path().join(name), "x\n").expect("written");
+        }
+        check(2, false);
+        check(1, true);
+        std::fs::write(folder.path().join("test.csv"), "x\n").expect("written");
+        check(3, false);
+        check(2, true);
+        let elsewhere = folder.path().join("nothing");
+        refuse_left(&elsewhere, 1, Format::Csv).expect("a folder that is not there yet");
     }
 
     #[test]

@@ -13,10 +13,10 @@ use std::sync::Arc;
 use anyhow::{Context, Result, bail, ensure};
 use salamander_core::experiment::{CsvHeader, CsvSettings};
 use salamander_core::words::{count, count_is};
-use salamander_data::sink::create;
+use salamander_data::sink::{Sink, create_csv};
 use salamander_data::split::{split, stratified_split};
 use salamander_data::stats::Stats;
-use salamander_data::{Dataset, Format, OpenOptions, Row, Value, open_indexed};
+use salamander_data::{Dataset, Format, MISSING_WORDS, OpenOptions, Row, Value, open_indexed};
 use salamander_files::{Durability, PendingFolder};
 
 use crate::data::{CsvArgs, format_parser, in_blocks};
@@ -29,9 +29,6 @@ const SEED: u64 = 1;
 const MOST_NUMBERED: usize = 20;
 /// More different texts than this are no classes.
 const MOST_CLASSES: usize = 1000;
-
-/// Words that stand for a missing value in files of R, pandas, SQL and UCI.
-const MISSING: [&str; 7] = ["NA", "N/A", "NaN", "nan", "null", "NULL", "?"];
 
 /// The table to write a crate for.
 #[derive(clap::Args)]
@@ -54,9 +51,11 @@ impl TabularArgs {
     /// Writes the crate, if there is a table.
     pub(super) fn write(&self, name: Option<&str>) -> Option<Result<()>> {
         let (file, label) = (self.tabular.as_ref()?, self.label.as_ref()?);
-        Some(open(file, self.format, self.csv.settings()).and_then(|dataset| {
+        let csv = self.csv.settings();
+        Some(open(file, self.format, csv.clone()).and_then(|dataset| {
             let name = name.map_or_else(|| name_of(file), str::to_string);
-            write(&name, file, &dataset, label)
+            let table = Table { file, dataset, csv };
+            write(&name, &table, label)
         }))
     }
 
@@ -71,9 +70,18 @@ impl TabularArgs {
     }
 }
 
+/// The table, and how its file is written down.
+struct Table<'a> {
+    file: &'a Path,
+    dataset: Dataset,
+    csv: CsvSettings,
+}
+
 /// Writes the crate into a new folder of its name.
-fn write(name: &str, file: &Path, dataset: &Dataset, label: &str) -> Result<()> {
+fn write(name: &str, table: &Table<'_>, label: &str) -> Result<()> {
+    let Table { file, dataset, csv } = table;
     let folder = super::free_folder(name)?;
+    ensure!(!dataset.is_empty(), "{}: there are no records in it", file.display());
     let whole = Stats::of(dataset, |_| {})?;
     let columns = usable(&whole);
     let names: Vec<&str> = columns.iter().map(String::as_str).collect();
@@ -92,10 +100,12 @@ fn write(name: &str, file: &Path, dataset: &Dataset, label: &str) -> Result<()> 
     let parts = target.divide()?;
     let mut emptied = 0;
     for (part, records) in ["train.csv", "valid.csv"].iter().zip(&parts) {
-        emptied += target.write(dataset, &columns, records, &data.join(part))?;
+        // As the file itself, so that what reads the one reads the other.
+        let sink = create_csv(&data.join(part), csv.separator)?;
+        emptied += target.write(dataset, &columns, records, sink)?;
     }
     // Of what is trained on: nothing of the validation may be known before.
-    let stats = Stats::of(&open(&data.join("train.csv"), None, own_csv())?, |_| {})?;
+    let stats = Stats::of(&open(&data.join("train.csv"), None, own_csv(csv))?, |_| {})?;
     fs::write(pending.path().join("stats.json"), serde_json::to_string(&stats)?)?;
     let found = columns::find(&stats, label, columns::unfit(&whole));
     ensure!(!found.fields.is_empty(), "{}: no column tells anything", file.display());
@@ -106,7 +116,10 @@ fn write(name: &str, file: &Path, dataset: &Dataset, label: &str) -> Result<()> 
         &[
             ("Cargo.toml", super::manifest(name)),
             ("src/main.rs", source),
-            ("experiment.yaml", source::experiment(name, &target, &columns)),
+            (
+                "experiment.yaml",
+                source::experiment(name, &target, &columns, &to_read(csv, emptied)),
+            ),
             (".gitignore", super::GITIGNORE.to_string()),
         ],
     )?;
@@ -114,8 +127,9 @@ fn write(name: &str, file: &Path, dataset: &Dataset, label: &str) -> Result<()> 
     let written = pending.commit(&folder, Durability::Unsynced);
     written.with_context(|| folder.display().to_string())?;
     tell(&target, &found, &parts)?;
+    columns::unread_numbers(&whole).iter().for_each(|warning| errln!("{warning}"));
     if emptied > 0 {
-        let (cells, words) = (count_is(emptied, "cell"), MISSING.join(", "));
+        let (cells, words) = (count_is(emptied, "cell"), MISSING_WORDS.join(", "));
         outln!("{cells} empty in data/ where the file has a word for a missing value ({words})")?;
     }
     Ok(super::ready(name)?)
@@ -146,8 +160,22 @@ fn open(file: &Path, format: Option<Format>, csv: CsvSettings) -> Result<Dataset
 }
 
 /// How the files of the crate are written: their first row is the header, whatever the names look like.
-fn own_csv() -> CsvSettings {
-    CsvSettings { header: Some(CsvHeader::Yes), ..CsvSettings::default() }
+fn own_csv(table: &CsvSettings) -> CsvSettings {
+    let separator = table.separator;
+    CsvSettings { header: Some(CsvHeader::Yes), separator, ..CsvSettings::default() }
+}
+
+/// How the experiment reads its files, so that it reads the table itself and others like it as well: there the words
+/// still stand that are empty cells in the crate's.
+fn to_read(table: &CsvSettings, emptied: u64) -> CsvSettings {
+    let mut csv = table.clone();
+    let words = MISSING_WORDS.iter().map(ToString::to_string).filter(|_| emptied > 0);
+    for word in words {
+        if !csv.missing.contains(&word) {
+            csv.missing.push(word);
+        }
+    }
+    csv
 }
 
 /// The file's name without its ending, as a crate can have it.
@@ -243,9 +271,8 @@ impl LabelColumn {
         dataset: &Dataset,
         columns: &[String],
         records: &[u64],
-        to: &Path,
+        mut file: Box<dyn Sink>,
     ) -> Result<u64> {
-        let mut file = create(to, Format::Csv)?;
         let mut emptied = 0;
         for block in records.chunks(1024) {
             dataset.read(block, &mut |_, row| {
@@ -268,7 +295,7 @@ impl LabelColumn {
 /// Whether a value is a word that stands for none, or no number.
 fn is_missing(value: &Value<'_>) -> bool {
     match value {
-        Value::Text(text) => MISSING.contains(&text.trim()),
+        Value::Text(text) => MISSING_WORDS.contains(&text.trim()),
         Value::Floats(floats) => floats.len() == 1 && floats[0].is_nan(),
         _ => false,
     }
@@ -361,9 +388,10 @@ mod tests {
         assert_eq!(target.missing, 1, "a label that is missing");
         let (columns, train) = (["bill", "sex"].map(String::from), place.path().join("train.csv"));
         let all: Vec<u64> = target.records.iter().map(|(record, _)| *record).collect();
-        let emptied = target.write(&dataset, &columns, &all, &train).expect("written");
+        let sink = create_csv(&train, None).expect("made");
+        let emptied = target.write(&dataset, &columns, &all, sink).expect("written");
         assert_eq!(emptied, 20);
-        let written = open(&train, None, own_csv()).expect("read");
+        let written = open(&train, None, own_csv(&CsvSettings::default())).expect("read");
         let stats = Stats::of(&written, |_| {}).expect("read");
         let found = columns::find(&stats, "species", Vec::new());
         assert!(matches!(found.fields[0].kind, columns::ColumnKind::Number { .. }));
@@ -388,12 +416,13 @@ mod tests {
         let parts = target.divide().expect("two parts");
         assert_eq!(parts.iter().map(Vec::len).sum::<usize>(), 100);
         let train = place.path().join("train.csv");
-        target.write(&dataset, &columns, &parts[0], &train).expect("written");
+        let sink = create_csv(&train, None).expect("made");
+        target.write(&dataset, &columns, &parts[0], sink).expect("written");
         let head = fs::read_to_string(&train).expect("read");
         assert!(head.starts_with("id,age,capital-gain,city,type,same,income\n"), "{head}");
         assert!(head.contains(",<=50K\n"), "classes keep their names: {head}");
 
-        let written = open(&train, None, own_csv()).expect("read");
+        let written = open(&train, None, own_csv(&CsvSettings::default())).expect("read");
         let stats = Stats::of(&written, |_| {}).expect("read");
         let found = columns::find(&stats, "income", Vec::new());
         let left: Vec<&str> = found.left_out.iter().map(|(column, _)| column.as_str()).collect();
@@ -418,7 +447,7 @@ mod tests {
         let file = place.path().join("sales.txt");
         let rows = (0..60).map(|i| format!("{i};{};{};{}.0\n", i % 7, 100 + i % 9, i % 2));
         fs::write(&file, format!(";1.5;2;sold\n{}", rows.collect::<String>())).expect("written");
-        let csv = CsvSettings { separator: ";".parse().ok(), ..own_csv() };
+        let csv = CsvSettings { separator: ";".parse().ok(), ..own_csv(&CsvSettings::default()) };
         let dataset = open(&file, Some(Format::Csv), csv).expect("read");
         let columns = usable(&Stats::of(&dataset, |_| {}).expect("read"));
         assert_eq!(columns, ["", "1.5", "2", "sold"]);
@@ -426,17 +455,61 @@ mod tests {
         assert_eq!(target.classes.as_deref().expect("classes"), ["0.0", "1.0"]);
         let all: Vec<u64> = (0..60).collect();
         let train = place.path().join("train.csv");
-        target.write(&dataset, &columns, &all, &train).expect("written");
-        let stats = open(&train, None, own_csv()).expect("read");
+        let sink = create_csv(&train, None).expect("made");
+        target.write(&dataset, &columns, &all, sink).expect("written");
+        let stats = open(&train, None, own_csv(&CsvSettings::default())).expect("read");
         let stats = Stats::of(&stats, |_| {}).expect("read");
         let found = columns::find(&stats, "sold", Vec::new());
         let idents: Vec<&str> = found.fields.iter().map(|field| field.ident.as_str()).collect();
         assert_eq!(idents, ["column_1_5", "column_2"]);
         assert_eq!(found.left_out.len(), 1, "row numbers");
-        let text = source::experiment("sales", &target, &columns);
+        let text = source::experiment("sales", &target, &columns, &CsvSettings::default());
         assert!(text.contains("  csv: {header: yes}\n"), "{text}");
-        let plain = source::experiment("sales", &target, &["sold".to_string()]);
+        let plain = ["sold".to_string()];
+        let plain = source::experiment("sales", &target, &plain, &CsvSettings::default());
         assert!(!plain.contains("csv:"), "{plain}");
+    }
+
+    /// What a crate's experiment says of CSV files reads its own and the table that they are of.
+    #[test]
+    fn the_experiment_reads_the_table_itself() {
+        let place = tempfile::tempdir().expect("a folder");
+        let file = place.path().join("cells.csv");
+        let rows = (0..60).map(|i| match i {
+            0 => "NA;\"a;b\";0\n".to_string(),
+            _ => format!("{}.5; a;{}\n", i % 7, i % 2),
+        });
+        fs::write(&file, format!("size;kind;ill\n{}", rows.collect::<String>())).expect("written");
+        let csv = CsvSettings { separator: ";".parse().ok(), trim: true, ..CsvSettings::default() };
+        let dataset = open(&file, None, csv.clone()).expect("read");
+        let columns = ["size", "kind", "ill"].map(String::from);
+        let target = LabelColumn::read(&dataset, "ill").expect("a label");
+        let all: Vec<u64> = (0..60).collect();
+        let train = place.path().join("train.csv");
+        let sink = create_csv(&train, csv.separator).expect("made");
+        let emptied = target.write(&dataset, &columns, &all, sink).expect("written");
+        assert_eq!(emptied, 1);
+        let head = fs::read_to_string(&train).expect("read");
+        assert!(head.starts_with("size;kind;ill\n;"), "{head}");
+
+        let text = source::experiment("cells", &target, &columns, &to_read(&csv, emptied));
+        let experiment = salamander_core::experiment::Experiment::parse(&text, &[]).expect(&text);
+        let read = &experiment.data.csv;
+        assert_eq!((read.separator, read.trim), (csv.separator, true), "{text}");
+        let cells = |path: &Path| {
+            let dataset = open(path, None, read.clone()).expect("read");
+            let mut cells = Vec::new();
+            let read = dataset.read(&all, &mut |_, row| {
+                cells.push(
+                    ["size", "kind", "ill"].map(|name| row.text(name).ok().map(str::to_string)),
+                );
+                Ok(())
+            });
+            read.expect("read");
+            cells
+        };
+        assert_eq!(cells(&file), cells(&train));
+        assert_eq!(cells(&file)[0][0].as_deref(), Some(""), "a word for a missing value");
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use csv::ByteRecord;
 
-use super::{OTHER_TEXT, failed, looks, source};
+use super::{failed, looks, other_text, source};
 use crate::dialect::{ColumnNames, Dialect};
 use crate::text_index::TextIndex;
 use crate::{Blob, Error};
@@ -53,8 +53,9 @@ fn column_names(path: &Path, headers: &ByteRecord) -> Result<Vec<String>, Error>
     let wrong = |reason: String| Error::form(path, reason);
     let mut names = Vec::with_capacity(headers.len());
     for (column, name) in headers.iter().enumerate() {
-        let name = std::str::from_utf8(name)
-            .map_err(|error| wrong(format!("header row: column {column}: {error}{OTHER_TEXT}")))?;
+        let name = std::str::from_utf8(name).map_err(|error| {
+            wrong(format!("header row: column {column}: {error}{}", other_text(name)))
+        })?;
         if names.iter().any(|earlier| earlier == name) {
             let advice = "say `header: no` if the file has no header row";
             return Err(wrong(format!("header row: column {name:?} occurs twice ({advice})")));

@@ -68,8 +68,9 @@ fn check_separator(path: &Path, dialect: &Dialect, only: &str) -> Result<(), Err
                 path,
                 format!(
                     "line 1 has one column by the separator {mine:?}, with {name:?} in it {times}: say `separator: \
-                     {name:?}` (--separator '{name}'; in an experiment data: {{csv: {{separator: {name:?}}}}}), or \
-                     `separator: {mine:?}` if it is one column"
+                     {name:?}` (in an experiment data: {{csv: {{separator: {name:?}}}}}; for `data` and `new` \
+                     --separator '{name}'; for a model that is trained, first `salamander data convert FILE \
+                     --separator '{name}' --out NEW.csv`), or `separator: {mine:?}` if it is one column"
                 ),
             ))
         }

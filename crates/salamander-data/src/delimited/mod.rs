@@ -21,8 +21,16 @@ mod looks;
 /// Bytes read at once.
 const BUFFER_BYTES: usize = 64 << 10;
 
-/// What to do about text in another encoding, which old spreadsheets write.
-const OTHER_TEXT: &str = " (write the file as UTF-8: iconv -f LATIN1 -t UTF-8)";
+/// What to do about text in another encoding, which old spreadsheets write: UTF-16 begins with a mark, all others are
+/// most often those of Windows.
+fn other_text(field: &[u8]) -> &'static str {
+    match field {
+        [0xff, 0xfe, ..] | [0xfe, 0xff, ..] => {
+            " (write the file as UTF-8: iconv -f UTF-16 -t UTF-8)"
+        }
+        _ => " (write the file as UTF-8: iconv -f LATIN1 -t UTF-8)",
+    }
+}
 
 /// Parsed blocks, shared by files.
 type DecodedRecords = PartCache<Vec<ByteRecord>>;
@@ -101,7 +109,7 @@ impl Delimited {
         let mut columns = Vec::with_capacity(names.len());
         for (name, field) in names.iter().zip(fields.iter().step_by(dialect.step())) {
             let text = std::str::from_utf8(field).map_err(|error| {
-                let reason = format!("line {}: {error}{OTHER_TEXT}", self.line(fields));
+                let reason = format!("line {}: {error}{}", self.line(fields), other_text(field));
                 Error::column(name, reason).at(path, None, record)
             })?;
             columns.push((name.as_str().into(), Value::Text(dialect.read(name, text))));

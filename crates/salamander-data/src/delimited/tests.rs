@@ -63,6 +63,11 @@ fn bad_files_are_named_with_line_and_record() {
          (write the file as UTF-8: iconv -f LATIN1 -t UTF-8)",
     );
     check(
+        b"\xff\xfex\0,\0y\0\n\0",
+        "a.csv: header row: column 0: invalid utf-8 sequence of 1 bytes from index 0 \
+         (write the file as UTF-8: iconv -f UTF-16 -t UTF-8)",
+    );
+    check(
         b"x,x\n1,2\n",
         "a.csv: header row: column \"x\" occurs twice (say `header: no` if the file has no header row)",
     );

@@ -183,6 +183,11 @@ impl Reader for PartReaders {
         self.readers.first().and_then(|(reader, _)| reader.columns())
     }
 
+    fn columns_of(&self, shard: usize) -> Option<Vec<ColumnInfo>> {
+        let (reader, own) = self.readers.get(shard)?;
+        reader.columns_of(*own)
+    }
+
     fn read(&self, shard: usize, records: Range<u64>, each: &mut Each<'_>) -> Result<(), Error> {
         let shards = self.readers.len();
         let (reader, own) = self.readers.get(shard).ok_or(Error::NoShard { shard, shards })?;

@@ -128,6 +128,10 @@ impl Reader for OpenFiles {
         Some(columns)
     }
 
+    fn columns_of(&self, shard: usize) -> Option<Vec<ColumnInfo>> {
+        self.readers.get(shard).and_then(|reader| reader.columns())
+    }
+
     /// That of all files, if all are of formats that are slow to decode.
     fn fingerprint(&self) -> Option<String> {
         let all: Option<Vec<String>> =

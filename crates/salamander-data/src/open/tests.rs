@@ -51,8 +51,8 @@ fn what_cannot_be_opened_is_named() {
     let path = folder.path();
     check(
         &[path.to_owned()],
-        "readme.md: cannot tell the format: give recordio, csv, jsonl, idx, cifar, tfrecord, parquet, sqlite, images, \
-         census, criteo or movielens",
+        "readme.md: cannot tell the format: give --format (in an experiment data: {format: ..}) recordio, csv, jsonl, \
+         idx, cifar, tfrecord, parquet, sqlite, images, census, criteo or movielens",
     );
     let json = folder_with(&[("cars.json", b"[{\"a\": 1}]")]);
     check(&[json.path().to_owned()], "or give jsonl as its format if it is so");

@@ -20,6 +20,9 @@ mod pending;
 
 use std::path::{Path, PathBuf};
 
+use salamander_core::experiment::{CsvSettings, Separator};
+
+use crate::dialect::Dialect;
 use crate::format::names;
 use crate::{ColumnInfo, Error, Format, Row};
 
@@ -66,6 +69,13 @@ pub fn create(path: &Path, format: Format) -> Result<Box<dyn Sink>, Error> {
             Err(Error::form(path, format!("{format} is read, not written: give {written}")))
         }
     }
+}
+
+/// Starts a CSV file with this sign between its cells, or with the one that its name tells.
+pub fn create_csv(path: &Path, separator: Option<Separator>) -> Result<Box<dyn Sink>, Error> {
+    let told = CsvSettings { separator, ..CsvSettings::default() };
+    let sink = delimited::create(path, Dialect::with_header(path).told(&told))?;
+    Ok(Box::new(PlacedSink { path: path.to_owned(), records: 0, sink }))
 }
 
 /// Names file and record where a format's sink refuses a row.

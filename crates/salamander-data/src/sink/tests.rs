@@ -140,6 +140,18 @@ fn numbers_survive_csv() {
 }
 
 #[test]
+fn another_sign_separates_cells_and_is_quoted_in_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.csv");
+    let mut sink = create_csv(&path, ";".parse().ok()).unwrap();
+    let cells = [("x", "1,5"), ("y", "a;b")];
+    let row = cells.map(|(name, cell)| (name.into(), Value::Text(cell)));
+    sink.write(&Row::new(row.into())).unwrap();
+    sink.finish().unwrap();
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), "x;y\n1,5;\"a;b\"\n");
+}
+
+#[test]
 fn csv_names_what_it_cannot_hold() {
     let x = |value| one("x", value);
     let check = |rows: &[OwnedRow], expected: &str| assert_eq!(refused("a.csv", rows), expected);

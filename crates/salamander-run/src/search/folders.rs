@@ -71,7 +71,7 @@ impl<'a> TrialFolders<'a> {
         let assets = find_assets(self.model, &experiment, &self.base_file());
         let assets = assets.map_err(|error| in_file(self.path, error))?;
         let tried = self.model.preflight(&experiment, &assets, None);
-        tried.map_err(|error| in_file(self.path, error))
+        tried.map(drop).map_err(|error| in_file(self.path, error))
     }
 
     /// Puts a trial's folder in order for its next part, with so many workers to begin with if it is elastic.

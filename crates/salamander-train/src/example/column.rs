@@ -1,7 +1,7 @@
 //! Rust types that a column can be read into.
 
 use salamander_core::seed::Rng;
-use salamander_data::{Row, Value};
+use salamander_data::{MISSING_WORDS, Row, Value};
 
 use super::augment::augment_planes;
 use super::kind::{Float, Int, Kind};
@@ -316,6 +316,13 @@ fn misfit(value: &Value<'_>, name: &str) -> String {
     let shown: String = shown.chars().take(60).collect();
     let no_number = |word: &str| word.parse::<f64>().is_err();
     match value {
+        Value::Text(text) if MISSING_WORDS.contains(&text.trim()) => {
+            let word = text.trim();
+            format!(
+                "{shown} does not fit {name} (if it stands for a missing value: data: {{csv: {{missing: \
+                 [{word:?}]}}}}, and the input says what that means: missing = 0)"
+            )
+        }
         Value::Text(text) if text.split_whitespace().all(no_number) => {
             format!(
                 "{shown} does not fit {name} (words become numbers by vocabulary, hash or classes)"
@@ -378,6 +385,15 @@ mod tests {
         let words = "(words become numbers by vocabulary, hash or classes)";
         let expected = format!("column \"x\": \"seven\" does not fit i64 {words}");
         check::<i64>(Value::Text("seven"), &expected);
+        let absent = |word: &str, kind: &str| {
+            format!(
+                "column \"x\": \"{word}\" does not fit {kind} (if it stands for a missing value: data: {{csv: \
+                 {{missing: [\"{word}\"]}}}}, and the input says what that means: missing = 0)"
+            )
+        };
+        check::<f32>(Value::Text("NA"), &absent("NA", "f32"));
+        check::<f32>(Value::Text("?"), &absent("?", "f32"));
+        check::<i64>(Value::Text("nan"), &absent("nan", "i64"));
         let empty = "column \"x\": is empty where f32 is needed (an input can say what that means: missing = 0)";
         check::<f32>(Value::Text(" "), empty);
         check::<u8>(Value::Bytes(&[1, 2]), "column \"x\": has 2 values, 1 are needed");

@@ -32,6 +32,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod absent;
 mod asset_files;
 mod assets;
 mod augment;
@@ -53,6 +54,7 @@ use burn::tensor::{Device, FloatDType};
 use salamander_core::seed::Rng;
 use salamander_data::Row;
 
+pub(crate) use absent::absent_inputs;
 pub use asset_files::AssetFiles;
 pub use assets::{AssetKind, AssetSpec, Assets, ExampleContext};
 pub use augment::{Augmentation, Augmented};

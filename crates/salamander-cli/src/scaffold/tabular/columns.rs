@@ -1,11 +1,14 @@
 //! What each column of a table is good for: numbers, words of a vocabulary, words that are hashed, or nothing.
 
+use salamander_data::MISSING_WORDS;
 use salamander_data::stats::{ColumnStats, Stats};
 
 use crate::scaffold::RESERVED;
 
 /// More different words than this are hashed.
 pub(super) const MOST_WORDS: usize = 1000;
+/// Words by which it is told what a column holds.
+const LOOKED_AT: usize = 50;
 /// Buckets of hashed words.
 pub(super) const BUCKETS: usize = 10_000;
 
@@ -129,6 +132,38 @@ fn kind(stats: &Stats, column: &ColumnStats, ident: &str) -> Result<ColumnKind, 
     Ok(ColumnKind::Hashed)
 }
 
+/// Warnings about columns of words that are numbers to people: with a decimal comma, or with a sign for percent.
+pub(super) fn unread_numbers(whole: &Stats) -> Vec<String> {
+    let warning = |column: &ColumnStats| {
+        let words = column.words.as_ref()?.top(LOOKED_AT);
+        let mut words =
+            words.into_iter().map(|(word, _)| word).filter(|word| !MISSING_WORDS.contains(word));
+        let first = words.next().filter(|word| is_unread_number(word))?;
+        words.all(is_unread_number).then(|| {
+            format!(
+                "warning: column {:?} has words such as {first:?}: a decimal comma and a sign for percent are not \
+                 read; write numbers as 1.5",
+                column.name
+            )
+        })
+    };
+    whole.columns().iter().filter_map(warning).collect()
+}
+
+fn is_unread_number(word: &str) -> bool {
+    let word = word.trim().trim_start_matches(['+', '-']);
+    let (number, is_percent) = match word.strip_suffix('%') {
+        Some(number) => (number.trim_end(), true),
+        None => (word, false),
+    };
+    let sign = |c: char| c.is_ascii_digit() || c == ',' || c == '.';
+    // Several commas and no point are a list.
+    let commas = number.matches(',').count();
+    (is_percent || commas == 1 || (commas > 1 && number.contains('.')))
+        && number.starts_with(|c: char| c.is_ascii_digit())
+        && number.chars().all(sign)
+}
+
 /// A name that Rust takes, like that of a column.
 pub(super) fn identifier(name: &str) -> String {
     let safe = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '_' };
@@ -195,6 +230,23 @@ mod tests {
         check(&mut (0..400).map(|i| i as f32 * 2.0), false);
         check(&mut (0..400).map(|i| i as f32 + 0.5), false);
         check(&mut (0..20).map(|i| i as f32), false);
+    }
+
+    #[test]
+    fn numbers_that_are_not_read_are_told() {
+        let check = |words: &[&'static str], expected: bool| {
+            let row = |word: &'static str| Row::new(vec![("x".into(), Value::Text(word))]);
+            let warnings = unread_numbers(&words.iter().copied().map(row).collect());
+            assert_eq!(!warnings.is_empty(), expected, "{words:?}: {warnings:?}");
+        };
+        check(&["1,5", "-2,25", "NA"], true);
+        check(&["12%", "7,5 %"], true);
+        check(&["1.234,5", "1,234,567.8"], true);
+        check(&["1,5", "Bern"], false);
+        check(&["1.5", "2"], false);
+        check(&["1,2,3", "4,5,6"], false);
+        check(&["2020-01-02", "NA"], false);
+        check(&["NA"], false);
     }
 
     #[test]

@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use salamander_core::experiment::{CsvHeader, CsvSettings};
+
 use super::LabelColumn;
 use super::columns::{BUCKETS, ColumnKind, InputColumn, identifier};
 
@@ -31,14 +33,17 @@ pub(super) fn program(file: &Path, target: &LabelColumn, fields: &[InputColumn])
 }
 
 /// The experiment that trains it.
-pub(super) fn experiment(name: &str, target: &LabelColumn, columns: &[String]) -> String {
+pub(super) fn experiment(
+    name: &str,
+    target: &LabelColumn,
+    columns: &[String],
+    csv: &CsvSettings,
+) -> String {
     let (metric, smaller) = match target.classes {
         Some(_) => ("accuracy", false),
         None => ("rmse", true),
     };
-    // Names that are numbers look like a record, which is refused unless somebody says that they are names.
-    let odd = columns.iter().any(|column| column.trim().parse::<f64>().is_ok());
-    let csv = if odd { "  csv: {header: yes}\n" } else { "" };
+    let csv = csv_line(columns, csv);
     format!(
         "name: {name}\n\
          entrypoint: tabular\n\
@@ -46,6 +51,25 @@ pub(super) fn experiment(name: &str, target: &LabelColumn, columns: &[String]) -
          hyperparameters:\n  global_batch_size: 64\n  learning_rate: 0.001\n\
          searcher:\n  metric: {metric}\n  smaller_is_better: {smaller}\n  max_length: {{epochs: 10}}\n"
     )
+}
+
+/// How the files are written down; nothing where that is as usual.
+fn csv_line(columns: &[String], csv: &CsvSettings) -> String {
+    // Names that are numbers look like a record, which is refused unless somebody says that they are names.
+    let odd = columns.iter().any(|column| column.trim().parse::<f64>().is_ok());
+    let mut said = Vec::new();
+    if odd || csv.header == Some(CsvHeader::Yes) {
+        said.push("header: yes".to_string());
+    }
+    said.extend(csv.separator.map(|sign| format!("separator: {:?}", sign.to_string())));
+    said.extend(csv.trim.then(|| "trim: true".to_string()));
+    if !csv.missing.is_empty() {
+        said.push(format!("missing: {:?}", csv.missing));
+    }
+    match said.is_empty() {
+        true => String::new(),
+        false => format!("  csv: {{{}}}\n", said.join(", ")),
+    }
 }
 
 fn is_number(field: &InputColumn) -> bool {
