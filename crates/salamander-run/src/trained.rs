@@ -24,6 +24,7 @@ use crate::Error;
 use crate::experiment::wrong;
 use crate::folder_status::FolderStatus;
 use crate::predict::{ClassNames, PredictionOutput};
+use crate::search::{is_search, no_single_run};
 use crate::tasks::{self, ModelUse, Sharing};
 
 /// A trained model, found but not loaded: its weights are read when it is used.
@@ -348,6 +349,9 @@ fn exported(run: &RunLayout) -> Result<(Experiment, PathBuf), Error> {
     let layout = ExportLayout::new(folder);
     let (weights, file) = (layout.model(), layout.experiment());
     if !weights.is_file() {
+        if is_search(folder) {
+            return Err(no_single_run(folder));
+        }
         if run.lock().is_file() || run.journal().is_file() {
             return Err(no_checkpoint(run));
         }
