@@ -119,6 +119,8 @@ fn a_closed_pipe_ends_what_is_said_of_a_run_without_a_word_and_no_training() {
         &["export", "latest", "--out", "exported"],
     ];
     commands.into_iter().for_each(|args| check_closed_pipe(&place, args));
+    let told = place.run(&["status", "exported"]).err();
+    assert!(told.contains("exported: an exported model, which no run trains any more"), "{told}");
 }
 
 #[test]

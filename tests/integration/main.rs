@@ -36,6 +36,7 @@ mod playwright;
 mod postgres;
 mod precision;
 mod recommenders;
+mod resumed;
 mod search;
 mod servers;
 mod serving;

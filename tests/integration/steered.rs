@@ -10,7 +10,7 @@ use crate::interrupted::{start, steps_logged};
 use crate::support::Workplace;
 
 /// Goes on for minutes, if nobody stops it.
-fn experiment(place: &Workplace, rest: &str) -> String {
+pub(crate) fn experiment(place: &Workplace, rest: &str) -> String {
     let ids: String = (0..4_000).map(|id| format!("{id}\n")).collect();
     place.write("ids.csv", &format!("id\n{ids}"));
     let text = format!(

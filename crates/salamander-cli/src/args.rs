@@ -40,6 +40,9 @@ pub(crate) struct PlacedRunArgs {
     #[cfg(feature = "kube")]
     #[command(flatten)]
     place: crate::kube::PlaceArgs,
+    #[cfg(not(feature = "kube"))]
+    #[command(flatten)]
+    _place: crate::without_kube::PlaceArgs,
 }
 
 /// Where a run is.

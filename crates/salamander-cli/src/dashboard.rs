@@ -30,7 +30,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let signals = Signals::install()?;
     let tell = |address: SocketAddr| {
         // A reader that has gone away is no reason not to serve.
-        let _ = outln!("the runs of {} are at http://{address}", args.runs.display());
+        let _ = outln!("the page of {} is at http://{address}", args.runs.display());
     };
     ui::run(&args.runs, args.listen, tell, &signals.stop)?;
     Ok(ExitCode::SUCCESS)

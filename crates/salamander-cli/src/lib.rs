@@ -55,6 +55,8 @@ mod tables;
 mod track;
 mod train;
 mod ui;
+#[cfg(not(feature = "kube"))]
+mod without_kube;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -108,7 +110,7 @@ enum Command {
     Track(track::Args),
     /// Look at runs in a browser: tables, live curves, comparisons, searches, logs
     Ui(dashboard::Args),
-    /// See which runs there are
+    /// See which runs and searches there are
     Runs {
         #[command(subcommand)]
         command: runs::Command,
@@ -117,7 +119,7 @@ enum Command {
     Logs(manage::LogsArgs),
     /// Change the number of workers or parameter servers of a run that is going on
     Scale(manage::ScaleArgs),
-    /// End a run early, after the step that it is at; it can be resumed
+    /// End a run or a search early, after the step that it is at; it can be resumed
     Stop(manage::StopArgs),
     /// Lead a distributed run (`train` starts this by itself)
     Master(roles::MasterArgs),
@@ -133,6 +135,9 @@ enum Command {
     #[cfg(feature = "kube")]
     #[command(flatten)]
     Kube(kube::Command),
+    #[cfg(not(feature = "kube"))]
+    #[command(flatten)]
+    Kube(without_kube::Command),
     /// Go from raw data to a trained model as a file of steps says, doing nothing twice
     Pipeline {
         #[command(subcommand)]
@@ -230,6 +235,8 @@ fn command(program: &Program) -> ExitCode {
         }
         #[cfg(feature = "kube")]
         Command::Kube(command) => kube::run(command, program),
+        #[cfg(not(feature = "kube"))]
+        Command::Kube(command) => without_kube::run(&command),
         Command::Pipeline { command } => pipeline::run(command),
         Command::Flow { command } => flow::run(&command, program),
         Command::Data { command } => data::run(command, program),

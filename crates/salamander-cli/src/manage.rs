@@ -133,7 +133,7 @@ pub(crate) struct StopArgs {
     run: PlacedRunArgs,
 }
 
-/// Ends a run after its step; it can be resumed.
+/// Ends a run or a search after its step; it can be resumed.
 pub(crate) fn stop(args: &StopArgs) -> Result<ExitCode> {
     let resume = match args.run.find()? {
         PlacedRun::Here(run) => {

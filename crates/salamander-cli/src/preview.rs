@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, anyhow};
+use salamander_core::experiment::Length;
+use salamander_core::words::count;
 use salamander_run::experiment::wrong;
 use salamander_search::{
     AskedSearch, KnownCurve, Method, SchedulerRule, SearchFile, Trial, plan, replay,
@@ -131,7 +133,7 @@ fn print(method: &Method, rows: &[PreviewRow]) -> Result<()> {
     if let SchedulerRule::Halving { brackets, .. } = &method.rule {
         for (index, bracket) in brackets.iter().enumerate() {
             let rungs: Vec<String> = bracket.rungs.iter().map(u64::to_string).collect();
-            let trials = salamander_core::words::count(bracket.max_trials, "trial");
+            let trials = count(bracket.max_trials, "trial");
             outln!("bracket {}: {trials}, rungs at {}", index + 1, rungs.join(", "))?;
         }
     }
@@ -144,7 +146,29 @@ fn print(method: &Method, rows: &[PreviewRow]) -> Result<()> {
         outln!("{:>5}  {:>8}  {:<44}  {hparams}", row.id, row.length, row.reason)?;
     }
     let total: u64 = rows.iter().map(|row| row.length).sum();
-    let trials = salamander_core::words::count(rows.len() as u64, "trial");
-    outln!("{trials}, {total} in all ({:?} each at most)", method.length)?;
+    let trials = count(rows.len() as u64, "trial");
+    outln!("{trials}, {total} in all ({} each at most)", in_words(method.length))?;
     Ok(())
+}
+
+/// `10 epochs`.
+fn in_words(length: Length) -> String {
+    let (number, what) = match length {
+        Length::Batches(number) => (number, "batch"),
+        Length::Records(number) => (number, "record"),
+        Length::Epochs(number) => (number, "epoch"),
+    };
+    count(number, what)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_length_is_told_in_words() {
+        assert_eq!(in_words(Length::Epochs(10)), "10 epochs");
+        assert_eq!(in_words(Length::Batches(2)), "2 batches");
+        assert_eq!(in_words(Length::Records(1)), "1 record");
+    }
 }

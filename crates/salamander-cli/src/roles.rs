@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use salamander_core::environment;
 use salamander_run::roles::{Exit, MemberOptions, master, ps, worker};
-use salamander_run::{Error, Program};
+use salamander_run::{Error, Program, Scale};
 use tracing_subscriber::EnvFilter;
 
 use crate::args::{MemberArgs, RoleArgs};
@@ -44,7 +44,7 @@ pub(crate) fn master(args: &MasterArgs, program: &Program) -> Result<ExitCode> {
         listen: args.listen,
         keys: args.role.keys(),
         served: args.served,
-        resume: args.resume,
+        resume: args.resume.then(Scale::default),
         #[cfg(feature = "kube")]
         pods: args.pod.options(),
     };

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::Subcommand;
-use salamander_core::words::program_name;
+use salamander_core::words::{count, program_name};
 use salamander_run::{BestValidation, FolderStatus, runs};
 use serde_json::json;
 
@@ -12,7 +12,7 @@ use crate::args::RunsFolder;
 
 #[derive(Subcommand)]
 pub(crate) enum Command {
-    /// List all runs of a folder, the newest first: state, steps and best validation of each
+    /// List all runs and searches of a folder, the newest first: state, steps or trials, and best validation of each
     List(ListArgs),
 }
 
@@ -58,9 +58,10 @@ fn table(runs: &[FolderStatus]) -> Vec<String> {
 
 fn row(run: &FolderStatus) -> [String; 6] {
     let unknown = || "-".to_string();
-    let steps = match run.total_steps {
-        Some(total) => format!("{}/{total}", run.steps),
-        None => run.steps.to_string(),
+    let steps = match (&run.search, run.total_steps) {
+        (Some(search), _) => count(search.trials, "trial"),
+        (None, Some(total)) => format!("{}/{total}", run.steps),
+        (None, None) => run.steps.to_string(),
     };
     [
         run.run.clone(),
@@ -81,7 +82,7 @@ pub(crate) fn best(best: &BestValidation) -> String {
 #[cfg(test)]
 mod tests {
     use salamander_core::progress::StepCount;
-    use salamander_run::State;
+    use salamander_run::{SearchStatus, State};
 
     use super::*;
 
@@ -106,6 +107,7 @@ mod tests {
             checkpoint: None,
             weights_hash: None,
             seconds_left: None,
+            search: None,
         };
         let second = FolderStatus {
             run: "x".into(),
@@ -116,12 +118,15 @@ mod tests {
             best: None,
             ..first.clone()
         };
+        let search = Some(SearchStatus { trials: 12, best: None });
+        let third = FolderStatus { run: "y".into(), search, ..second.clone() };
         assert_eq!(
-            table(&[first, second]),
+            table(&[first, second, third]),
             [
-                "run                    model      state      steps  best        started (UTC)",
-                "mnist-20260101-000000  mnist_mlp  completed  40/40  auc 0.9500  2026-01-01 00:00:00",
-                "x                      -          running    0      -           2026-01-01 00:00:00",
+                "run                    model      state      steps      best        started (UTC)",
+                "mnist-20260101-000000  mnist_mlp  completed  40/40      auc 0.9500  2026-01-01 00:00:00",
+                "x                      -          running    0          -           2026-01-01 00:00:00",
+                "y                      -          running    12 trials  -           2026-01-01 00:00:00",
             ]
         );
     }

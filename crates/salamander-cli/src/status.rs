@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::Result;
 use salamander_core::status::TableStats;
 use salamander_core::words::count;
-use salamander_run::{FolderStatus, Report, RunLayout, RunStatus, Status};
+use salamander_run::{FolderStatus, Report, RunLayout, RunStatus, SearchStatus, Status};
 
 use crate::args::{PlacedRun, PlacedRunArgs};
 use crate::out;
@@ -116,6 +116,10 @@ fn of_folder(status: &FolderStatus) -> Vec<String> {
     let mut lines = vec![line("run", status.dir.display())];
     lines.push(line("state", format!("{}{by}", status.state.as_str())));
     lines.extend(status.error.as_ref().map(|error| line("reason", error)));
+    if let Some(search) = &status.search {
+        lines.extend(of_search(status, search));
+        return lines;
+    }
     lines.push(line("progress", progress(status)));
     lines.extend(status.loss.map(|loss| line("loss", format!("{loss:.4}"))));
     let values = status.validation.iter().filter_map(|(name, value)| Some((name, (*value)?)));
@@ -127,6 +131,16 @@ fn of_folder(status: &FolderStatus) -> Vec<String> {
     lines.extend(found.map(|found| line("best", format!("{}, step {}", best(found), found.steps))));
     lines.push(line("checkpoint", status.checkpoint.as_deref().unwrap_or("none yet")));
     lines.extend(status.weights_hash.as_ref().map(|hash| line("weights", hash)));
+    lines
+}
+
+/// What a search has found so far, and which command tells more.
+fn of_search(status: &FolderStatus, search: &SearchStatus) -> Vec<String> {
+    let mut lines = vec![line("trials", search.trials)];
+    if let (Some(found), Some(folder)) = (&status.best, &search.best) {
+        lines.push(line("best", format!("{}, {}", best(found), folder.display())));
+    }
+    lines.push(line("table", format!("salamander search table {}", status.dir.display())));
     lines
 }
 
@@ -264,7 +278,22 @@ mod tests {
             checkpoint: Some("step-20".into()),
             weights_hash: Some("ab12".into()),
             seconds_left: Some(63.0),
+            search: None,
         }
+    }
+
+    #[test]
+    fn a_search_tells_of_its_trials() {
+        let search = SearchStatus { trials: 5, best: Some("runs/x/trials/00003".into()) };
+        let status = FolderStatus { search: Some(search), ..running() };
+        let expected = [
+            "run         runs/x",
+            "state       running, process 44",
+            "trials      5",
+            "best        accuracy 0.7500, runs/x/trials/00003",
+            "table       salamander search table runs/x",
+        ];
+        assert_eq!(of_folder(&status), expected);
     }
 
     #[test]

@@ -62,6 +62,9 @@ pub(crate) struct Args {
     #[cfg(feature = "kube")]
     #[command(flatten)]
     job: crate::kube::JobArgs,
+    #[cfg(not(feature = "kube"))]
+    #[command(flatten)]
+    _job: crate::without_kube::JobArgs,
     /// With --platform kube: keep the run's folder on this machine as well, with its curves, its logs and, where it has
     /// an object store, its last checkpoint. Searches always do
     #[cfg(feature = "kube")]

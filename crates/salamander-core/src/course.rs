@@ -300,6 +300,11 @@ impl Course {
         }
     }
 
+    /// Whether a step is left.
+    pub fn has_steps(&self) -> bool {
+        self.next_step().is_some()
+    }
+
     /// All steps from here to the end, if nothing stops training.
     pub fn steps(&self) -> impl Iterator<Item = StepPlace> + Send + use<> {
         let (plan, extent) = (self.plan, self.end);

@@ -99,6 +99,7 @@ impl Daemon {
         })?;
         let address = address.recv().map_err(|_| Error::Closed)??;
         let url = format!("{scheme}://{address}");
+        hub.note_address(&url);
         let path = hub.runs().join(OWN_FOLDER).join("address");
         replace(&path, url.as_bytes(), Durability::Unsynced).map_err(Error::io(&path))?;
         let (end_queue, ended) = channel();

@@ -34,8 +34,8 @@ struct HubInner {
     journal: Mutex<Journal<Entry>>,
     /// Folders of runs on other machines, by their names.
     remotes: Mutex<HashMap<String, String>>,
-    /// Held, not read: a second hub for the same runs is refused.
-    _lock: File,
+    /// Held: a second hub for the same runs is refused, and reads in it where this one is.
+    lock: File,
 }
 
 /// Who says something.
@@ -71,7 +71,7 @@ impl Hub {
                 store,
                 journal: Mutex::new(journal),
                 remotes: Mutex::default(),
-                _lock: lock,
+                lock,
             }),
         };
         if end > hub.journal().end() {
@@ -94,6 +94,12 @@ impl Hub {
     /// The store.
     pub fn store(&self) -> &Store {
         &self.shared.store
+    }
+
+    /// Tells whoever opens the hub of the same runs where this one is.
+    pub(crate) fn note_address(&self, url: &str) {
+        // Without it, whoever is refused is told of the process only.
+        let _ = writeln!(&self.shared.lock, "{url}");
     }
 
     /// The folder of runs.
@@ -321,9 +327,12 @@ fn lock(path: &Path) -> Result<File, Error> {
     if locked.is_err() {
         let mut who = String::new();
         let _ = file.read_to_string(&mut who);
+        let mut lines = who.lines();
+        let process = lines.next().unwrap_or_default();
+        let at = lines.next().map_or(String::new(), |url| format!(" at {url}"));
         let folder = path.parent().and_then(Path::parent).unwrap_or(path).display();
         let reason =
-            format!("{folder}: a hub for these runs is there already (process {})", who.trim());
+            format!("{folder}: a hub for these runs is there already{at} (process {process})");
         return Err(Error::Conflict(reason));
     }
     let written = file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id()));

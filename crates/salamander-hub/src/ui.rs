@@ -34,6 +34,7 @@ pub fn run(
     // It starts nothing.
     let programs = Arc::new(Programs::new(Vec::new()));
     let api = Api::new(hub.clone(), Guard::new(Access::Open, hub.store().clone()), programs);
+    let noted = hub.clone();
     let (sender, asked) = watch::channel(false);
     let looking = std::thread::spawn({
         let stop = Arc::clone(stop);
@@ -47,7 +48,9 @@ pub fn run(
     let served = runtime.map_err(Error::io(runs)).and_then(|runtime| {
         runtime.block_on(async {
             let listener = bind(address).await?;
-            listening(listener.local_addr().map_err(Error::io(runs))?);
+            let address = listener.local_addr().map_err(Error::io(runs))?;
+            noted.note_address(&format!("http://{address}"));
+            listening(address);
             serve(listener, &listen, with_page(&api), asked).await
         })
     });

@@ -72,6 +72,15 @@ impl Sink for () {
 /// The folder of a checkpoint being made, on a thread of its own; returns its name.
 pub(crate) type Keeping = Box<dyn FnOnce() -> Result<String, String> + Send>;
 
+/// Numbers of processes that go before those that a run was scaled to; what is not named stays.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct AskedProcesses {
+    /// Workers.
+    pub workers: Option<usize>,
+    /// Parameter servers.
+    pub servers: Option<usize>,
+}
+
 /// A master's configuration.
 pub struct Config {
     /// The run's folder, which has the journal.
@@ -96,6 +105,8 @@ pub struct Config {
     pub platform: PlatformKind,
     /// Goes on with a run that has ended. Not for a master that is started again within a run.
     pub resume: bool,
+    /// How many processes whoever resumes it asks for.
+    pub asked: AskedProcesses,
     /// How work is given out.
     pub mode: ModePlan,
     /// Where reports and notes go.
@@ -117,6 +128,7 @@ impl Config {
             hang: Duration::from_secs(60),
             platform: PlatformKind::ByHand,
             resume: false,
+            asked: AskedProcesses::default(),
             mode: ModePlan::Members,
             sink: Box::new(()),
         }

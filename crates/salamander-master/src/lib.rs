@@ -36,5 +36,5 @@ mod status;
 mod term_file;
 mod workers;
 
-pub use config::{Config, ModePlan, PlatformKind, Sink, TaskPlan};
+pub use config::{AskedProcesses, Config, ModePlan, PlatformKind, Sink, TaskPlan};
 pub use run::{Error, run};

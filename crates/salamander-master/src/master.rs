@@ -46,7 +46,8 @@ impl Master {
         let mut past = Past::read(records);
         let mut effects = Vec::new();
         if config.resume {
-            let records = past.resume().into_iter().chain(past.resume_names(config.servers));
+            let records = past.resume().into_iter().chain(past.rescale(config.asked));
+            let records = records.chain(past.resume_names(config.servers));
             effects.extend(records.map(Effect::Journal));
         }
         let terms = TermFile::take(&config.folder, past.history.term);

@@ -8,6 +8,7 @@ use salamander_core::report::TaskResult;
 use salamander_proto::client::TrainedOn;
 use serde::{Deserialize, Serialize};
 
+use crate::config::AskedProcesses;
 use crate::processes::Restarts;
 
 /// One record of the journal.
@@ -101,6 +102,20 @@ impl Past {
             record
         })
     }
+
+    /// The records of numbers that are asked for with a resume: they go before what the run was scaled to.
+    pub(crate) fn rescale(&mut self, asked: AskedProcesses) -> Vec<Record> {
+        let differs = |asked: usize, known: Option<usize>| known.is_some_and(|it| it != asked);
+        let (known, term) = (&self.history, self.history.term);
+        let workers = asked.workers.filter(|number| differs(*number, known.workers));
+        let servers = asked.servers.filter(|number| differs(*number, known.wanted_servers));
+        let entries = workers.map(MembershipEntry::Scaled).into_iter();
+        let entries = entries.chain(servers.map(MembershipEntry::ScaledServers));
+        let records: Vec<Record> = entries.map(|entry| Record::Entry { term, entry }).collect();
+        records.iter().for_each(|record| self.apply(record.clone()));
+        records
+    }
+
     /// The records that let asynchronous training go on, on this number of servers: none of the old ones is there any
     /// more, and all begin with the last checkpoint.
     pub(crate) fn resume_names(&mut self, servers: usize) -> Vec<Record> {
@@ -142,6 +157,21 @@ mod tests {
         assert_eq!(past.masters, 2);
         assert_eq!(past.resume(), Some(entry(2, MembershipEntry::Resumed)));
         assert_eq!((past.masters, past.history.ending.clone()), (0, None));
+    }
+
+    #[test]
+    fn what_is_asked_for_with_a_resume_goes_before_what_a_run_was_scaled_to() {
+        let scaled = entry(1, MembershipEntry::Scaled(5));
+        let mut past = Past::read(vec![entry(1, MembershipEntry::Opened), scaled]);
+        assert!(past.rescale(AskedProcesses::default()).is_empty());
+        assert_eq!(past.history.workers, Some(5), "nobody asks for another number");
+        // Servers were not scaled: their number is that of the experiment, which has what is asked for.
+        let asked = AskedProcesses { workers: Some(2), servers: Some(3) };
+        assert_eq!(past.rescale(asked), [entry(1, MembershipEntry::Scaled(2))]);
+        assert_eq!((past.history.workers, past.history.wanted_servers), (Some(2), None));
+        assert!(past.rescale(asked).is_empty(), "it is known by now");
+        past.apply(entry(1, MembershipEntry::ScaledServers(1)));
+        assert_eq!(past.rescale(asked), [entry(1, MembershipEntry::ScaledServers(3))]);
     }
 
     #[test]

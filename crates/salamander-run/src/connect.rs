@@ -6,10 +6,11 @@ use std::path::Path;
 use std::time::Duration;
 
 use salamander_core::experiment::Strategy;
-use salamander_core::layout::RunLayout;
+use salamander_core::layout::{ExportLayout, RunLayout};
 use salamander_core::status::{State, Status};
 use salamander_files::{Durability, replace};
 use salamander_proto::client::{Admin, SessionOptions};
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::Error;
@@ -18,6 +19,7 @@ use crate::folder::holder;
 use crate::folder_status::FolderStatus;
 use crate::keys::keys;
 use crate::same_experiment::first_difference;
+use crate::search::{is_search, no_single_run};
 use crate::stop_request;
 
 /// How long the master may take to answer.
@@ -59,9 +61,17 @@ impl RunStatus {
 
 /// How a run stands: what its master says, or else what its folder tells. Fails for a folder that is no run's.
 pub fn status(run: &RunLayout) -> Result<RunStatus, Error> {
+    let folder = run.folder().display();
+    if is_search(run.folder()) {
+        return Ok(in_folder(run, FolderStatus::read(run)));
+    }
     if !run.experiment().is_file() {
-        let folder = run.folder().display();
         return Err(Error::Invalid(format!("{folder}: no run, for it has no experiment.yaml")));
+    }
+    if is_exported(run) {
+        return Err(Error::Invalid(format!(
+            "{folder}: an exported model, which no run trains any more: `salamander evaluate {folder}` measures it"
+        )));
     }
     let unanswered = match connect(run).and_then(|mut admin| Ok(admin.status()?)) {
         Ok(status) => return Ok(RunStatus::Running(Box::new(status))),
@@ -72,13 +82,24 @@ pub fn status(run: &RunLayout) -> Result<RunStatus, Error> {
         // A master that was started by hand may be alive and only out of reach.
         status.error = Some(format!("its master does not answer: {unanswered}"));
     }
+    Ok(in_folder(run, status))
+}
+
+/// Nobody has trained in the folder, and it has weights.
+fn is_exported(run: &RunLayout) -> bool {
+    let is_run = run.lock().is_file() || run.journal().is_file() || run.checkpoints().is_dir();
+    !is_run && ExportLayout::new(run.folder()).model().is_file()
+}
+
+/// How a run stands that no master answers for.
+fn in_folder(run: &RunLayout, status: FolderStatus) -> RunStatus {
     let text = fs::read_to_string(run.summary()).ok().filter(|_| !status.is_running());
     let summary = text.and_then(|text| serde_json::from_str(&text).ok());
-    Ok(summary.map_or_else(|| RunStatus::InFolder(Box::new(status)), RunStatus::Ended))
+    summary.map_or_else(|| RunStatus::InFolder(Box::new(status)), RunStatus::Ended)
 }
 
 /// How many processes of a kind a run is to have; what is not named stays.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Scale {
     /// Workers.
     pub workers: Option<u32>,
@@ -88,15 +109,19 @@ pub struct Scale {
 
 /// Changes the number of workers or parameter servers of a run that is going on.
 pub fn scale(run: &RunLayout, to: Scale) -> Result<(), Error> {
+    if is_search(run.folder()) {
+        return Err(no_single_run(run.folder()));
+    }
     if is_local(run)? {
         return Err(Error::OneProcess(run.folder().to_path_buf()));
     }
     Ok(connect(run)?.scale(to.workers, to.servers)?)
 }
 
-/// Ends a run after its step, at one that all workers agree on where there are several; it can be resumed.
+/// Ends a run after its step, at one that all workers agree on where there are several, and a search with the steps of
+/// its trials; both can be resumed.
 pub fn stop(run: &RunLayout) -> Result<(), Error> {
-    if is_local(run)? {
+    if is_search(run.folder()) || is_local(run)? {
         return match holder(run) {
             Some(_) => stop_request::ask(run),
             None => Err(Error::NotTraining(run.folder().to_path_buf())),

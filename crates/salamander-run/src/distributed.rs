@@ -24,7 +24,7 @@ use salamander_train::checkpoint::CheckpointStore;
 use salamander_train::trainer::{Outcome, Timings, open_all};
 
 use crate::Error;
-use crate::connect::forget_address;
+use crate::connect::{Scale, forget_address};
 use crate::event::{Event, Forward};
 use crate::facts::Facts;
 use crate::keys::ensure_keys;
@@ -46,6 +46,8 @@ pub(crate) struct Launch<'a> {
     pub(crate) slot: u32,
     /// Goes on with a run, from this checkpoint if the journal knows none.
     pub(crate) resume: Option<Option<String>>,
+    /// How many processes the command line asks for: it goes before what the run was scaled to.
+    pub(crate) asked: Scale,
     /// What the handle of the run sees, and asks for.
     pub(crate) shared: &'a RunShared,
     pub(crate) events: Forward,
@@ -71,12 +73,12 @@ pub(crate) fn train(launch: &Launch<'_>) -> Result<(Outcome, Facts), Error> {
             LocalRole::Worker(slot) => {
                 Duty::Worker { master, slot, device: first_device.saturating_add(slot), start }
             }
-            LocalRole::Master => Duty::Master { listen: address, resume: false },
+            LocalRole::Master => Duty::Master { listen: address, resume: None },
         }
     });
-    let resumed = launch.resume.is_some();
+    let resumed = launch.resume.as_ref().map(|_| launch.asked);
     options.master = Some(Box::new(move |before| {
-        let resume = resumed && before == 0;
+        let resume = resumed.filter(|_| before == 0);
         processes.command(LocalRole::Master, Duty::Master { listen: address, resume })
     }));
     let platform = LocalPlatform::start(options)?;

@@ -18,6 +18,7 @@ use serde_json::Value;
 
 use crate::Error;
 use crate::folder::holder;
+use crate::search::{is_search, read_search, searched_model};
 
 /// How a run stands, as its folder tells it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -56,6 +57,18 @@ pub struct FolderStatus {
     pub weights_hash: Option<String>,
     /// About how long it will take, while it trains.
     pub seconds_left: Option<f64>,
+    /// What a search has besides; it has no steps of its own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub search: Option<SearchStatus>,
+}
+
+/// What the folder of a search tells of its trials.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct SearchStatus {
+    /// How many there are so far.
+    pub trials: u64,
+    /// The run of the best one.
+    pub best: Option<PathBuf>,
 }
 
 /// The validation that is the best so far.
@@ -72,6 +85,9 @@ pub struct BestValidation {
 impl FolderStatus {
     /// Reads a run's folder.
     pub fn read(run: &RunLayout) -> Self {
+        if is_search(run.folder()) {
+            return of_search(run);
+        }
         let text = fs::read_to_string(run.experiment()).unwrap_or_default();
         let experiment = Experiment::parse(&text, &[]).ok();
         let metric = experiment.as_ref().map_or("loss", Experiment::metric);
@@ -104,6 +120,7 @@ impl FolderStatus {
             best: told.best,
             weights_hash: newest.as_ref().and_then(|newest| newest.weights_hash.clone()),
             checkpoint: newest.map(|newest| newest.id),
+            search: None,
         }
     }
 
@@ -113,12 +130,54 @@ impl FolderStatus {
     }
 }
 
-/// All runs below a folder, the newest first.
+/// How a search stands: its best validation is that of its best trial.
+fn of_search(run: &RunLayout) -> FolderStatus {
+    let (holder, found) = (holder(run), read_search(run.folder()));
+    let (state, error) = match (&holder, &found) {
+        (Some(_), _) => (State::Running, None),
+        (None, Err(error)) => (State::Failed, Some(error.to_string())),
+        (None, Ok(end)) if end.interrupted => (State::Interrupted, None),
+        (None, Ok(end)) if end.is_completed() => (State::Completed, None),
+        (None, Ok(_)) => (State::Failed, Some("every trial failed".to_string())),
+    };
+    let end = found.ok();
+    let best = end.as_ref().and_then(|end| {
+        let (trial, value) = end.search().best()?;
+        Some((end.trial_folder(trial.id), end.search().method().metric.clone(), value))
+    });
+    let trials = end.as_ref().map_or(0, |end| end.search().trials().len() as u64);
+    FolderStatus {
+        run: run.id(),
+        dir: run.folder().to_path_buf(),
+        model: searched_model(run.folder()),
+        state,
+        error,
+        pid: holder.and_then(|holder| holder.pid),
+        started: started(run).map(written),
+        steps: StepCount(0),
+        total_steps: None,
+        epoch: 0,
+        epochs: None,
+        loss: None,
+        validation: BTreeMap::new(),
+        best: best.as_ref().map(|(folder, metric, value)| BestValidation {
+            metric: metric.clone(),
+            value: Some(*value).filter(|value| value.is_finite()),
+            steps: FolderStatus::read(&RunLayout::new(folder)).steps,
+        }),
+        checkpoint: None,
+        weights_hash: None,
+        seconds_left: None,
+        search: Some(SearchStatus { trials, best: best.map(|(folder, ..)| folder) }),
+    }
+}
+
+/// All runs and searches below a folder, the newest first.
 pub fn runs(folder: &Path) -> Vec<FolderStatus> {
     run_folders(folder).iter().map(FolderStatus::read).collect()
 }
 
-/// The folders of all runs below a folder, the one that was started or resumed last first.
+/// The folders of all runs and searches below a folder, the one that was started or resumed last first.
 pub(crate) fn run_folders(folder: &Path) -> Vec<RunLayout> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     let mut found: Vec<(SystemTime, RunLayout)> = entries
@@ -144,9 +203,11 @@ pub(crate) fn plan(run: &RunLayout) -> Option<Start> {
     read_json(&run.plan()).and_then(|plan| serde_json::from_value(plan).ok())
 }
 
-/// The experiment in force is written when a run is started or resumed, and at no other time.
+/// The experiment in force is written when a run is started or resumed, and at no other time; so is the number of the
+/// process that has a search.
 fn started(run: &RunLayout) -> Option<SystemTime> {
-    fs::metadata(run.experiment()).and_then(|file| file.modified()).ok()
+    let file = if is_search(run.folder()) { run.lock() } else { run.experiment() };
+    fs::metadata(file).and_then(|file| file.modified()).ok()
 }
 
 fn written(time: SystemTime) -> String {

@@ -16,8 +16,8 @@
 //! - [`serving`]: trained models as endpoints; [`infer`]: asking them about files
 //! - [`roles`]: the processes of a distributed run; `distributed`: their parent
 //! - [`cluster`]: jobs on Kubernetes (feature `kube`)
-//! - `folder`, `keys`, `stored`, `stop_request`, `warm_start`: a run's folder, its secrets, its place in an object
-//!   store, a wish to stop it, and whose weights it begins with
+//! - `folder`, `keys`, `stored`, `stop_request`, `warm_start`, `resumed`: a run's folder, its secrets, its place in an
+//!   object store, a wish to stop it, whose weights it begins with, and what it goes on from
 
 #[cfg(feature = "kube")]
 pub mod cluster;
@@ -27,6 +27,7 @@ mod error;
 mod event;
 pub mod experiment;
 mod facts;
+mod fitted;
 #[cfg(feature = "flow")]
 pub mod flow;
 mod folder;
@@ -39,6 +40,7 @@ mod predict;
 mod program;
 mod provenance;
 pub mod report;
+mod resumed;
 pub mod roles;
 mod run;
 mod same_experiment;
@@ -58,10 +60,11 @@ pub use error::Error;
 pub use event::Event;
 pub use experiment::Overrides;
 pub use facts::Facts;
+pub use fitted::fit_assets;
 pub use folder::find;
-pub use folder_status::{BestValidation, FolderStatus, runs};
+pub use folder_status::{BestValidation, FolderStatus, SearchStatus, runs};
 pub use keys::{KeyFiles, make_certificates};
-pub use program::{Draft, Program, find_assets, fit_assets, settle};
+pub use program::{Draft, Program, find_assets, settle};
 pub use run::{Finished, Process, Run};
 pub use search::{
     SearchDraft, SearchEnd, SearchNews, SearchOptions, SearchRun, SearchStanding, SearchTable,

@@ -7,29 +7,30 @@ use std::sync::Arc;
 
 use salamander_core::experiment::{Experiment, Strategy};
 use salamander_core::layout::RunLayout;
-use salamander_core::progress::StepCount;
 use salamander_files::{Durability, replace};
 use salamander_net::Token;
 use salamander_track::{Patience, Sinks, Tracker};
 use salamander_train::callback::Callback;
-use salamander_train::checkpoint::{Checkpoint, CheckpointStore, Which};
+use salamander_train::checkpoint::{CheckpointStore, Which};
 use salamander_train::device;
-use salamander_train::example::{AssetFiles, AssetSpec, fit};
+use salamander_train::example::AssetFiles;
 use salamander_train::model::{Model, Models};
-use salamander_train::trainer::{Outcome, Setup, open_data};
+use salamander_train::trainer::{Outcome, Setup};
 
 use crate::Error;
 use crate::TrainsOn;
 #[cfg(feature = "kube")]
 use crate::cluster::MirroredRun;
+use crate::connect::Scale;
 use crate::distributed::{self, Launch};
 use crate::event::{Event, Forward};
-use crate::experiment::{Overrides, in_file, load, strategy, wrong};
+use crate::experiment::{Overrides, in_file, load, strategy};
 use crate::facts::Facts;
 use crate::folder::{RunFolder, RunName, tidy};
 use crate::keys::{ensure_certificates, ensure_keys};
-use crate::metrics_log::{MetricsLog, PlanFile, cut_after};
+use crate::metrics_log::{MetricsLog, PlanFile};
 use crate::provenance::Provenance;
+use crate::resumed;
 use crate::roles::{Assignment, Exit, say_why};
 use crate::run::{Finished, Run, RunShared, panicked};
 use crate::stop_request::{self, StopWatch};
@@ -127,11 +128,20 @@ impl Program {
     ) -> Result<Draft, Error> {
         let folder = stored::find(run, runs.as_ref(), overrides.store.as_deref(), note)?;
         let file = RunLayout::new(&folder).experiment();
-        let draft = Draft::read(self, &file, overrides, RunPlace::There(folder))?;
+        let read = |overrides: &Overrides| {
+            Draft::read(self, &file, overrides, RunPlace::There(folder.clone()))
+        };
+        let mut draft = read(overrides)?;
         let was = strategy(&file, &[])?;
         if (was == Strategy::Ps) != (draft.experiment.strategy == Strategy::Ps) {
             let reason = "a run of strategy ps goes on as one, and no other run does";
             return Err(Error::Invalid(reason.to_string()));
+        }
+        if resumed::is_tried(&draft.experiment, overrides) {
+            let flags = Overrides { sets: Vec::new(), ..overrides.clone() };
+            // A file that cannot be read without what is set is not gone on with without it.
+            let unset = read(&flags).ok().filter(|unset| unset.in_force != draft.in_force);
+            draft.unset = unset.map(Box::new);
         }
         Ok(draft)
     }
@@ -167,6 +177,12 @@ pub struct Draft {
     id: Option<String>,
     trains_on: TrainsOn,
     pub(crate) slot: crate::search::TrialSlot,
+    /// How many processes the command line asks for.
+    asked: Scale,
+    /// The same without what was `--set`, for a run that goes on and may have nothing left to train.
+    unset: Option<Box<Draft>>,
+    /// What whoever follows the run is told first.
+    note: Option<&'static str>,
 }
 
 impl Draft {
@@ -187,7 +203,7 @@ impl Draft {
         seed.get_or_insert_with(chosen_seed);
         let slices = match &place {
             RunPlace::New(_) => experiment.slices(),
-            RunPlace::There(_) => kept_slices(file, &overrides.sets)?,
+            RunPlace::There(_) => resumed::kept_slices(file, &overrides.sets)?,
         };
         // Written down, so that neither a resume nor another number of workers changes what a step adds up.
         experiment.settings_mut().micro_batches = Some(slices);
@@ -204,8 +220,21 @@ impl Draft {
         };
         let assets = assets.map_err(wrong)?;
         let (models, file) = (Arc::clone(&program.models), file.to_path_buf());
-        let (id, trains_on, slot) = (overrides.id.clone(), TrainsOn::default(), Default::default());
-        Ok(Self { models, experiment, file, in_force, assets, place, id, trains_on, slot })
+        let workers = overrides.workers.map(|workers| workers.max);
+        Ok(Self {
+            models,
+            experiment,
+            file,
+            in_force,
+            assets,
+            place,
+            id: overrides.id.clone(),
+            trains_on: TrainsOn::default(),
+            slot: Default::default(),
+            asked: Scale { workers, servers: overrides.servers },
+            unset: None,
+            note: None,
+        })
     }
 
     /// Trains there instead of on this machine.
@@ -232,16 +261,17 @@ impl Draft {
 
     /// Only makes the run's folder with its secrets, for a master and workers that are started by hand on several
     /// hosts.
-    pub fn prepare(self) -> Result<RunLayout, Error> {
+    pub fn prepare(mut self) -> Result<RunLayout, Error> {
         // The data may be on other hosts only.
-        let folder = self.make_folder(|_| Ok(()))?;
+        self.unset = None;
+        let folder = self.make_folder(|_, _| Ok(()))?;
         ensure_keys(folder.layout())?;
         ensure_certificates(folder.layout())?;
         Ok(folder.layout().clone())
     }
 
     /// Starts training: in this process, or with a master, workers and parameter servers as processes of their own.
-    pub fn start(self) -> Result<Run, Error> {
+    pub fn start(mut self) -> Result<Run, Error> {
         if let Some(assignment) = Assignment::of_this_process().filter(|own| !own.is_trial()) {
             return Err(Error::NotEntered(assignment.role().to_string()));
         }
@@ -252,8 +282,8 @@ impl Draft {
             is_here.then(|| device::select_for(&self.experiment.device.0, slot)).transpose()?;
         stored::check(&self.experiment)?;
         let mut warnings = Vec::new();
-        let folder = self.make_folder(|folder| {
-            warnings = if tries { self.preflight(folder)? } else { Vec::new() };
+        let folder = self.make_folder(|draft, folder| {
+            warnings = if tries { draft.preflight(folder)? } else { Vec::new() };
             Ok(())
         })?;
         if is_here {
@@ -262,7 +292,8 @@ impl Draft {
         Run::spawn(folder.layout().clone(), move |shared, events| {
             let run = folder.layout();
             let notes = events.clone();
-            warnings.into_iter().for_each(|warning| notes.send(Event::Note(warning)));
+            let note = self.note.into_iter().map(str::to_string);
+            note.chain(warnings).for_each(|note| notes.send(Event::Note(note)));
             let train = || {
                 let Some(device) = device else { return self.train_as_job(run, shared, events) };
                 if self.experiment.strategy != Strategy::Local {
@@ -303,13 +334,14 @@ impl Draft {
 
     /// Takes the run's folder, or makes it if `check` finds nothing wrong.
     fn make_folder(
-        &self,
-        check: impl FnOnce(&Path) -> Result<(), Error>,
+        &mut self,
+        check: impl FnOnce(&Self, &Path) -> Result<(), Error>,
     ) -> Result<RunFolder, Error> {
         match &self.place {
             RunPlace::There(folder) => {
                 let folder = RunFolder::open(folder)?;
-                check(folder.layout().folder())?;
+                check(self, folder.layout().folder())?;
+                self.try_settings(folder.layout())?;
                 let path = folder.layout().experiment();
                 replace(&path, self.in_force.as_bytes(), Durability::Synced)
                     .map_err(Error::io(&path))?;
@@ -334,10 +366,24 @@ impl Draft {
                     let path = RunLayout::new(folder).experiment();
                     fs::write(&path, &self.in_force).map_err(Error::io(&path))?;
                     self.assets.write(folder)?;
-                    check(folder)
+                    check(self, folder)
                 })
             }
         }
+    }
+
+    /// Whatever reads the run's experiment file sees what it is trained by: what was `--set` comes into it when the
+    /// run's checkpoint fits, and there is something left to train.
+    fn try_settings(&mut self, run: &RunLayout) -> Result<(), Error> {
+        // The data of a cluster is not seen from here.
+        let unset = self.unset.take().filter(|_| self.trains_on.is_this_machine());
+        let Some(unset) = unset else { return Ok(()) };
+        if !resumed::has_steps(self.model()?, &self.experiment, run, &self.file)? {
+            let Draft { experiment, in_force, .. } = *unset;
+            (self.experiment, self.in_force) = (experiment, in_force);
+            self.note = Some("nothing is left to train: what was --set is not taken");
+        }
+        Ok(())
     }
 
     /// Tries the model on two records; indexes of data are kept in the run's folder.
@@ -351,7 +397,7 @@ impl Draft {
     }
 
     fn train_here(&self, setup: Setup, run: &RunLayout, events: Forward) -> Result<Outcome, Error> {
-        let resumed = self.is_resumed().then(|| newest(&setup, run, &events));
+        let resumed = self.is_resumed().then(|| resumed::newest(&setup, run, &events));
         let resumed = resumed.transpose()?.flatten();
         let log = MetricsLog::open(&run.metrics())?;
         let plan = PlanFile(run.clone());
@@ -397,8 +443,8 @@ impl Draft {
             Err(error) => Err(error),
         };
         let resume = self.is_resumed().then(newest).transpose()?;
-        let (experiment, slot) = (&self.experiment, self.slot.number);
-        distributed::train(&Launch { run, experiment, slot, resume, shared, events })
+        let (experiment, slot, asked) = (&self.experiment, self.slot.number, self.asked);
+        distributed::train(&Launch { run, experiment, slot, resume, asked, shared, events })
     }
 }
 
@@ -431,74 +477,9 @@ pub fn find_assets(
     AssetFiles::find_or_fit(specs, &folders, &experiment.data)
 }
 
-/// Makes the statistics and vocabularies that an experiment's model reads its records with from the training data, and
-/// puts them beside the experiment file. Returns the files; those that are there stay unless they are to be replaced.
-pub fn fit_assets(program: &Program, file: &Path, replaced: bool) -> Result<Vec<PathBuf>, Error> {
-    let experiment = load(file, &[])?;
-    let wrong = |error| in_file(file, error);
-    let model = program.models.find(experiment.model()).map_err(wrong)?;
-    let folder = file.parent().unwrap_or(Path::new(""));
-    let there = |spec: &&AssetSpec| spec.is_fitted() && folder.join(spec.file).exists();
-    if let Some(spec) = model.assets().iter().find(there).filter(|_| !replaced) {
-        let path = folder.join(spec.file);
-        return Err(Error::Invalid(format!(
-            "{} is there already: --force replaces it",
-            path.display()
-        )));
-    }
-    let data = &experiment.data;
-    if data.stream {
-        return Err(Error::Invalid(format!(
-            "{}: data.stream: statistics and vocabularies need all records: make them from a finished folder",
-            file.display()
-        )));
-    }
-    let training = open_data("data.training", &data.training.0, data).map_err(wrong)?;
-    let mut written = Vec::new();
-    for (name, bytes) in fit(model.assets(), &training).map_err(wrong)? {
-        let path = folder.join(name);
-        if let Some(parent) = path.parent() {
-            fs::create_dir_all(parent).map_err(Error::io(parent))?;
-        }
-        replace(&path, &bytes, Durability::Unsynced).map_err(Error::io(&path))?;
-        written.push(path);
-    }
-    Ok(written)
-}
-
 /// The seed of a run whose experiment names none; shown in the configuration in force.
 pub(crate) fn chosen_seed() -> u32 {
     let time = jiff::Timestamp::now().as_nanosecond() as u64;
     let mixed = salamander_core::seed::derive(time, &[u64::from(std::process::id())]);
     (mixed >> 33) as u32
-}
-
-/// The slices that a run began with; asking for others is a mistake.
-fn kept_slices(file: &Path, sets: &[String]) -> Result<u32, Error> {
-    let kept = load(file, &[])?.slices();
-    let asked = load(file, sets)?.micro_batches.unwrap_or(kept);
-    if asked != kept {
-        let reason = format!(
-            "micro_batches: the run began with {kept}, and other slices add up to other bits: leave it out, or \
-             start another run with {asked}"
-        );
-        return Err(wrong(file, reason));
-    }
-    Ok(kept)
-}
-
-/// The newest checkpoint that is intact; broken ones are named and passed over.
-fn newest(setup: &Setup, run: &RunLayout, events: &Forward) -> Result<Option<Checkpoint>, Error> {
-    let note = |text: String| events.send(Event::Note(text));
-    let checkpoint = setup.newest_checkpoint(&mut |error| {
-        note(format!("warning: {error}; trying the one before it"));
-    })?;
-    let steps =
-        checkpoint.as_ref().map_or(StepCount(0), |checkpoint| checkpoint.state.progress.steps);
-    cut_after(&run.metrics(), steps)?;
-    note(match &checkpoint {
-        Some(found) => format!("resuming from {}", found.path.display()),
-        None => "no usable checkpoint: starting from the beginning".to_string(),
-    });
-    Ok(checkpoint)
 }

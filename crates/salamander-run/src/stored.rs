@@ -10,7 +10,6 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use salamander_core::asynchronous::{AsynchronousEntry, ServerCheckpoint};
-use salamander_core::elastic::Term;
 use salamander_core::experiment::{Experiment, Strategy};
 use salamander_core::layout::{COUNTED, COURSE, EXPERIMENT, JOURNAL, METRICS, RunLayout};
 use salamander_data::ObjectVersion;
@@ -245,7 +244,7 @@ fn rewrite(run: &RunLayout, bytes: &[u8], newest: Option<&str>) -> Result<(), Er
 #[cfg(test)]
 mod tests {
     use salamander_core::asynchronous::{Map, MapVersion};
-    use salamander_core::elastic::{Generation, MembershipEntry};
+    use salamander_core::elastic::{Generation, MembershipEntry, Term};
 
     use super::*;
 

@@ -24,14 +24,18 @@ use crate::Error;
 use crate::experiment::wrong;
 use crate::folder_status::FolderStatus;
 use crate::predict::{ClassNames, PredictionOutput};
+use crate::search::{is_search, no_single_run};
 use crate::tasks::{self, ModelUse, Sharing};
 
 /// A trained model, found but not loaded: its weights are read when it is used.
 pub struct TrainedModel {
     models: Arc<Models>,
     found: TrainedFiles,
-    warn: Option<Box<dyn Fn(&str) + Send + Sync>>,
+    warn: Option<Warn>,
 }
+
+/// Tells a warning.
+type Warn = Box<dyn Fn(&str) + Send + Sync>;
 
 /// How many records were predicted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -366,6 +370,9 @@ fn exported(run: &RunLayout) -> Result<(Experiment, PathBuf), Error> {
     let layout = ExportLayout::new(folder);
     let (weights, file) = (layout.model(), layout.experiment());
     if !weights.is_file() {
+        if is_search(folder) {
+            return Err(no_single_run(folder));
+        }
         if run.lock().is_file() || run.journal().is_file() {
             return Err(no_checkpoint(run));
         }

@@ -56,7 +56,7 @@ use std::sync::atomic::AtomicU64;
 use burn::tensor::Device;
 use salamander_core::asynchronous::Lineage;
 use salamander_core::course::LeasePlan;
-use salamander_core::experiment::Experiment;
+use salamander_core::experiment::{Experiment, MixedPrecision};
 use salamander_core::hparams::{self, HparamInfo, Hparams, InvalidHparams};
 use salamander_core::progress::StepCount;
 use salamander_core::words::program_name;
@@ -119,6 +119,9 @@ pub trait Model: Send + Sync {
     /// # Errors
     /// If a file has none of its inputs.
     fn check_columns(&self, dataset: &Dataset) -> Result<Vec<String>, Error>;
+    /// Whether a step is left after a checkpoint. For that it is loaded, on the host, into what the setup makes: what of
+    /// it does not fit is the error, and nothing is changed but the indexes of data files.
+    fn has_steps_after(&self, checkpoint: Checkpoint, setup: Setup) -> Result<bool, Error>;
     /// Trains it.
     fn train(
         &self,
@@ -280,6 +283,16 @@ impl<T: Trial> Model for ModelEntry<T> {
 
     fn check_columns(&self, dataset: &Dataset) -> Result<Vec<String>, Error> {
         absent_inputs(T::Example::INPUTS, dataset)
+    }
+
+    fn has_steps_after(&self, checkpoint: Checkpoint, setup: Setup) -> Result<bool, Error> {
+        let mut setup = Setup { device: Device::flex(), ..setup };
+        // Shapes do not depend on it, and the host may not have the types of the device that trains.
+        setup.experiment.settings_mut().optimizations.mixed_precision = MixedPrecision::O0;
+        let alone = Alone::new(Arc::clone(&setup.stop));
+        let mut trainer = Trainer::<T>::new(setup, Box::new(alone), Vec::new())?;
+        trainer.resume(checkpoint)?;
+        Ok(trainer.has_steps())
     }
 
     fn train(

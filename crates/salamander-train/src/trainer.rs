@@ -154,6 +154,11 @@ impl<T: Trial> Trainer<T> {
         })
     }
 
+    /// Whether a step is left.
+    pub(crate) fn has_steps(&self) -> bool {
+        self.course.has_steps()
+    }
+
     /// Trains until the end, a stop, or an interruption from outside.
     pub(crate) fn run(mut self) -> Result<Outcome, Error> {
         let started = Instant::now();

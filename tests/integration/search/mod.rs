@@ -6,7 +6,8 @@
 pub(crate) mod killed;
 mod refused;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
 
 use serde_json::Value;
 
@@ -139,6 +140,68 @@ fn a_search_trains_its_trials_and_goes_on_after_kills() {
     let shares: Value = place.ok(&["search", "importance", folder, "--json"]).json();
     let shares = shares["importance"].as_object().expect("shares");
     assert_eq!(shares.keys().collect::<Vec<_>>(), ["learning_rate", "hidden"]);
+}
+
+/// Bytes of the curves of a search's trials: they grow while it trains.
+fn curves(search: &Path) -> u64 {
+    let trials = std::fs::read_dir(search.join("trials")).into_iter().flatten().flatten();
+    let curve = |path: PathBuf| std::fs::metadata(path.join("metrics.jsonl"));
+    trials.filter_map(|trial| curve(trial.path()).ok()).map(|curve| curve.len()).sum()
+}
+
+/// Starts a command that trains a search, waits until its curves are longer than before, and gives its folder.
+fn begun(place: &Workplace, args: &[&str], before: u64) -> (Child, PathBuf) {
+    let mut command = place.command(args);
+    command.stdout(Stdio::null()).stderr(Stdio::null());
+    let mut child = command.spawn().expect("it starts");
+    let is_longer = |search: &PathBuf| curves(search) > before;
+    let folder = wait_for(&mut child, || only_search(place, "runs").filter(is_longer));
+    (child, folder.expect("it trains for longer than this test"))
+}
+
+#[test]
+fn a_search_is_seen_and_stopped_as_runs_are() {
+    let place = Workplace::new();
+    place.write("points.csv", &points_csv(40));
+    let text = running(&[("max_length: {batches: 16}", "max_length: {batches: 100000000}")]);
+    let file = place.write("long.yaml", &text).display().to_string();
+    let (mut training, folder) = begun(&place, &["train", &file], 0);
+    let shown = folder.display().to_string();
+    let listed = || -> Value { place.ok(&["runs", "list", "--json"]).json() };
+    let first = listed()[0].clone();
+    assert_eq!((&first["state"], &first["model"]), (&"running".into(), &"points".into()));
+    assert!(first["search"]["trials"].as_u64().is_some_and(|trials| trials > 0), "{first}");
+    for args in [&["evaluate", "latest"][..], &["scale", "latest", "--workers", "2"]] {
+        let refused = place.run(args).err();
+        assert!(refused.contains("is a search: `salamander search table "), "{args:?}: {refused}");
+    }
+    let asked = place.ok(&["stop", "latest"]).out();
+    assert!(asked.contains("train --resume"), "{asked}");
+    assert_eq!(training.wait().expect("it ends").code(), Some(130));
+    nobody_is_left(&folder);
+    assert_eq!(listed()[0]["state"], "interrupted");
+    let status = place.ok(&["status", &shown]).out();
+    assert!(status.contains("state       interrupted"), "{status}");
+    assert!(status.contains("table       salamander search table "), "{status}");
+    let again = place.run(&["stop", &shown]).err();
+    assert!(again.contains("does not run now"), "{again}");
+
+    // The wish of before is not that of now.
+    let (mut training, _) = begun(&place, &["train", "--resume", "latest"], curves(&folder));
+    place.ok(&["stop", "latest"]);
+    assert_eq!(training.wait().expect("it ends").code(), Some(130));
+    nobody_is_left(&folder);
+
+    let file = place.write("short.yaml", RUNNING).display().to_string();
+    let end: Value = place.ok(&["train", &file, "--json", "--out", "short"]).json();
+    let of_short = |command: &str| place.run(&[command, "latest", "--runs", "short"]);
+    let status = of_short("status").out();
+    assert!(status.contains("state       completed") && status.contains("trials  "), "{status}");
+    let best = Path::new(end["best"]["dir"].as_str().expect("a best trial"));
+    let best = format!("/trials/{}", best.file_name().expect("a name").display());
+    assert!(status.contains(&best), "{best} in {status}");
+    let refused = of_short("evaluate").err();
+    assert!(refused.contains("its best trial is the run ") && refused.contains(&best), "{refused}");
 }
 
 #[test]

@@ -313,6 +313,9 @@ fn commands_of_the_same_folder_find_a_hub_with_its_scheme() {
         let daemon = Daemon::start(open(&runs).expect("opened"), options).expect("started");
         let noted = fs::read_to_string(runs.join(".hub/address")).expect("noted");
         assert_eq!(noted, format!("{scheme}://{}", daemon.address()));
+        // So does whoever would be a second one.
+        let refused = open(&runs).err().expect("refused").to_string();
+        assert!(refused.contains(&format!("is there already at {noted} (process ")), "{refused}");
     }
 }
 

@@ -15,6 +15,7 @@ use salamander_proto::client::SessionOptions;
 use serde::{Deserialize, Serialize};
 
 use super::{Exit, MemberOptions, master, ps, worker};
+use crate::connect::Scale;
 use crate::keys::KeyFiles;
 use crate::{Error, Program, TrainsOn};
 
@@ -35,7 +36,7 @@ pub struct Assignment {
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Duty {
     /// Lead the run.
-    Master { listen: SocketAddr, resume: bool },
+    Master { listen: SocketAddr, resume: Option<Scale> },
     /// Train.
     Worker { master: String, slot: u32, device: u32, start: Option<String> },
     /// Hold tables.

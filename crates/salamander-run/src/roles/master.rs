@@ -13,7 +13,7 @@ use salamander_core::report::Report;
 use salamander_files::{Durability, replace};
 use salamander_master::journal::Problem;
 use salamander_master::local::DEPOSED;
-use salamander_master::{Config, ModePlan, PlatformKind, Sink};
+use salamander_master::{AskedProcesses, Config, ModePlan, PlatformKind, Sink};
 use salamander_net::{Backoff, Keys, retry};
 use salamander_track::{Patience, Tracker};
 use salamander_train::callback::{Callback, Control};
@@ -30,7 +30,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use super::journal_lock::wait_for_journal;
 use super::{Exit, runtime, terminated};
 use crate::Error;
-use crate::connect::{forget_address, note_address};
+use crate::connect::{Scale, forget_address, note_address};
 use crate::distributed::finish;
 #[cfg(feature = "kube")]
 use crate::experiment::in_file;
@@ -61,8 +61,8 @@ pub struct MasterOptions {
     pub keys: KeyFiles,
     /// Whether another process starts and ends workers as this master says.
     pub served: bool,
-    /// Whether it goes on with a run that has ended.
-    pub resume: bool,
+    /// Whether it goes on with a run that has ended, and with how many processes; what is not named stays.
+    pub resume: Option<Scale>,
     /// Whether workers are pods that it starts itself, and how.
     #[cfg(feature = "kube")]
     pub pods: Option<crate::cluster::PodOptions>,
@@ -112,7 +112,10 @@ pub fn run(
         config.mode = ModePlan::Leases(Box::new(plan));
     }
     // Processes of a master whose journal was lost may still be there; what they hold is not known to be of use.
-    config.resume = options.resume || brought;
+    config.resume = options.resume.is_some() || brought;
+    let Scale { workers, servers } = options.resume.unwrap_or_default();
+    let number = |number: Option<u32>| number.map(|number| number as usize);
+    config.asked = AskedProcesses { workers: number(workers), servers: number(servers) };
     if options.served {
         config.platform = PlatformKind::Served;
     }
@@ -338,7 +341,7 @@ mod tests {
             listen: SocketAddr::from(([127, 0, 0, 1], 0)),
             keys: KeyFiles::default(),
             served: false,
-            resume: false,
+            resume: None,
             #[cfg(feature = "kube")]
             pods: None,
         };

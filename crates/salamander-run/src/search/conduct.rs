@@ -7,6 +7,7 @@ mod exits;
 mod queue;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -83,6 +84,7 @@ impl SearchRun {
             queue: TrialQueue::default(),
             widths: BTreeMap::new(),
             max_restarts,
+            stop_request: self.layout().stop_request(),
             refusal: String::new(),
             tell: &mut *tell,
         };
@@ -126,6 +128,8 @@ struct Conductor<'a, 'b> {
     /// The workers of each trial that trains.
     widths: BTreeMap<TrialId, u32>,
     max_restarts: u64,
+    /// The file by which somebody else asks for an end.
+    stop_request: PathBuf,
     /// Why the model refused hyperparameters last.
     refusal: String,
     tell: Tell<'b>,
@@ -140,7 +144,7 @@ impl Conductor<'_, '_> {
     ) -> Result<(), Error> {
         self.queue.take(&self.folders, self.durable.search(), actions)?;
         loop {
-            let stopping = stop.load(Ordering::Relaxed);
+            let stopping = stop.load(Ordering::Relaxed) || self.stop_request.exists();
             let out_of_time = budget.is_some_and(|budget| self.seconds() >= budget);
             if out_of_time && !self.search().is_over() {
                 self.hear(&[SearchEvent::OutOfTime])?;

@@ -35,7 +35,7 @@ use crate::folder::{RunFolder, RunName};
 use crate::program::chosen_seed;
 use crate::provenance::Provenance;
 use crate::same_experiment::first_difference;
-use crate::{Error, Overrides, Program, TrainsOn, warm_start};
+use crate::{Error, Overrides, Program, TrainsOn, stop_request, warm_start};
 
 use checks::{check_elsewhere, check_settings};
 pub use conduct::{SearchNews, SearchStanding};
@@ -47,6 +47,24 @@ pub(crate) use trial::{TrialSlot, trial};
 /// Whether a folder holds a search.
 pub fn is_search(folder: &Path) -> bool {
     RunLayout::new(folder).search().is_file()
+}
+
+/// The model of a search, if its file names one.
+pub(crate) fn searched_model(folder: &Path) -> Option<String> {
+    let kept = KeptSearch::read(&RunLayout::new(folder).search()).ok()?;
+    kept.file.experiment().model().map(str::to_string)
+}
+
+/// Why what is asked of one run cannot be asked of a search.
+pub(crate) fn no_single_run(folder: &Path) -> Error {
+    let best = read_search(folder).ok().and_then(|end| {
+        let (best, _) = end.search().best()?;
+        Some(format!("; its best trial is the run {}", end.trial_folder(best.id).display()))
+    });
+    let (folder, best) = (folder.display(), best.unwrap_or_default());
+    Error::Invalid(format!(
+        "{folder} is a search: `salamander search table {folder}` lists its trials{best}"
+    ))
 }
 
 /// What the command line says of a search.
@@ -148,6 +166,7 @@ impl Program {
     /// Goes on with a search.
     pub fn resume_search(&self, folder: &Path) -> Result<SearchRun, Error> {
         let folder = RunFolder::open(folder)?;
+        stop_request::forget(folder.layout());
         let path = folder.layout().search();
         let kept = KeptSearch::read(&path)?;
         Ok(SearchRun { program: self.clone(), path, kept, folder, on: TrainsOn::default() })
