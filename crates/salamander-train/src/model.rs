@@ -46,6 +46,7 @@
 //! ```
 
 mod loaded;
+mod trained;
 
 use std::cell::OnceCell;
 use std::marker::PhantomData;
@@ -80,6 +81,8 @@ use crate::trial::{BuildError, DataPaths, Trial};
 use crate::worker::{Membership, WorkerConnection};
 use crate::{Error, params, preflight, weights};
 use loaded::{LoadedModel, rows_beside};
+
+pub use trained::{Trained, Weights};
 
 /// A model without its type.
 pub trait Model: Send + Sync {
@@ -119,8 +122,8 @@ pub trait Model: Send + Sync {
     /// # Errors
     /// If a file has none of its inputs.
     fn check_columns(&self, dataset: &Dataset) -> Result<Vec<String>, Error>;
-    /// Whether a step is left after a checkpoint. For that it is loaded, on the host, into what the setup makes: what of
-    /// it does not fit is the error, and nothing is changed but the indexes of data files.
+    /// Whether a step is left after a checkpoint. For that it is loaded, on the host, into what the setup makes: what
+    /// of it does not fit is the error, and nothing is changed but the indexes of data files.
     fn has_steps_after(&self, checkpoint: Checkpoint, setup: Setup) -> Result<bool, Error>;
     /// Trains it.
     fn train(
@@ -160,51 +163,6 @@ pub trait Instance {
     fn export(&self, path: &Path) -> Result<(), Error>;
     /// Writes it into a folder in one of the [layouts](Model::exports) that it has besides.
     fn export_as(&self, format: &str, folder: &Path) -> Result<(), Error>;
-}
-
-/// Trained weights and what they were trained with.
-pub struct Trained<'a> {
-    /// The experiment.
-    pub experiment: &'a Experiment,
-    /// The weights.
-    pub weights: Weights<'a>,
-    /// Where to compute.
-    pub device: &'a Device,
-    /// Rows of tables of so many bytes are kept in memory, and the others read from the checkpoint when they are asked
-    /// for; all of them are in memory when absent.
-    pub table_memory: Option<usize>,
-}
-
-impl Trained<'_> {
-    /// The files that its examples were read with.
-    pub fn assets(&self, specs: &[AssetSpec]) -> Result<AssetFiles, Error> {
-        match self.weights {
-            Weights::File(path) => AssetFiles::read(specs, path.parent().unwrap_or(Path::new(""))),
-            Weights::Foreign(folder) => AssetFiles::find(specs, &[folder]),
-            Weights::Checkpoint(checkpoint) => {
-                let is_absent = |spec: &&AssetSpec| {
-                    !spec.is_optional() && checkpoint.assets.get(spec.file).is_none()
-                };
-                match specs.iter().find(is_absent) {
-                    None => Ok(checkpoint.assets.clone()),
-                    Some(spec) => {
-                        let reason = format!("it has no copy of {}, {}", spec.file, spec.purpose());
-                        Err(Error::checkpoint(&checkpoint.path, reason))
-                    }
-                }
-            }
-        }
-    }
-}
-
-/// Where weights come from.
-pub enum Weights<'a> {
-    /// A checkpoint of a run.
-    Checkpoint(&'a Checkpoint),
-    /// An exported file.
-    File(&'a Path),
-    /// A folder of another program, which the model itself reads: [`Trial::pretrained`].
-    Foreign(&'a Path),
 }
 
 struct ModelEntry<T>(PhantomData<fn() -> T>);

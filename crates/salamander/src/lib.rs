@@ -181,8 +181,8 @@ macro_rules! models {
 /// the functions `relu` and `gelu`. They are in [`layers`] too.
 ///
 /// **Burn's** are `Module`, `Tensor` with `Float` and `Int`, `Device`, `PaddingConfig2d`, `sigmoid`, `tanh`, `softmax`
-/// and `log_softmax`; every other layer is in [`burn::nn`]. The name `burn` is here for `#[derive(Module)]`, which looks
-/// for it: a model needs no dependency besides `salamander`.
+/// and `log_softmax`; every other layer is in [`burn::nn`]. The name `burn` is here for `#[derive(Module)]`, which
+/// looks for it: a model needs no dependency besides `salamander`.
 ///
 /// ```
 /// use salamander::prelude::*;

@@ -54,7 +54,7 @@ impl TabularArgs {
         let csv = self.csv.settings();
         Some(open(file, self.format, csv.clone()).and_then(|dataset| {
             let name = name.map_or_else(|| name_of(file), str::to_string);
-            let table = Table { file, dataset, csv };
+            let table = SourceTable { file, dataset, csv };
             write(&name, &table, label)
         }))
     }
@@ -71,15 +71,15 @@ impl TabularArgs {
 }
 
 /// The table, and how its file is written down.
-struct Table<'a> {
+struct SourceTable<'a> {
     file: &'a Path,
     dataset: Dataset,
     csv: CsvSettings,
 }
 
 /// Writes the crate into a new folder of its name.
-fn write(name: &str, table: &Table<'_>, label: &str) -> Result<()> {
-    let Table { file, dataset, csv } = table;
+fn write(name: &str, table: &SourceTable<'_>, label: &str) -> Result<()> {
+    let SourceTable { file, dataset, csv } = table;
     let folder = super::free_folder(name)?;
     ensure!(!dataset.is_empty(), "{}: there are no records in it", file.display());
     let whole = Stats::of(dataset, |_| {})?;
