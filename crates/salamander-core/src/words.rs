@@ -11,10 +11,13 @@ use std::path::PathBuf;
 /// assert_eq!(count(1, "worker"), "1 worker");
 /// assert_eq!(count(0, "parameter server"), "0 parameter servers");
 /// assert_eq!(count(2, "micro-batch"), "2 micro-batches");
+/// assert_eq!(count(2, "epoch"), "2 epochs");
 /// ```
 pub fn count(number: u64, noun: &str) -> String {
     match number {
         1 => format!("1 {noun}"),
+        // The ch of an epoch is a k.
+        _ if noun.ends_with("epoch") => format!("{number} {noun}s"),
         _ if noun.ends_with('s') || noun.ends_with("ch") => format!("{number} {noun}es"),
         _ => format!("{number} {noun}s"),
     }

@@ -29,6 +29,8 @@ fn a_server_that_stops_or_is_killed_loses_and_doubles_nothing() {
     let hub = Hub::open(runs.path(), Some(&url)).expect("opened");
     let ended = AtomicBool::new(false);
     std::thread::scope(|threads| {
+        // A test that fails does not wait for the others for ever.
+        let ends = Ends(&ended);
         threads.spawn(|| write_slowly(&folder));
         threads.spawn(|| {
             let mut ingester = Ingester::new(hub.clone());
@@ -38,7 +40,7 @@ fn a_server_that_stops_or_is_killed_loses_and_doubles_nothing() {
                 std::thread::sleep(Duration::from_millis(5));
             }
         });
-        let labels = threads.spawn(|| label(&hub, 40));
+        let labels = threads.spawn(|| label(&hub, 40, &ended));
         server.signal("-STOP");
         std::thread::sleep(Duration::from_secs(1));
         server.signal("-CONT");
@@ -49,7 +51,7 @@ fn a_server_that_stops_or_is_killed_loses_and_doubles_nothing() {
         }
         let labels = labels.join().expect("said");
         until_all_is_there(&hub);
-        ended.store(true, Ordering::Release);
+        drop(ends);
         let experiment = hub.store().experiment(ExperimentId(1)).expect("read");
         assert_eq!(experiment.labels.len(), labels, "each is there, and once");
     });
@@ -76,6 +78,15 @@ fn two_hubs_on_one_database_are_refused() {
     assert!(!error.contains("hub@"), "{error}");
 }
 
+/// Says that it is over, also when a test fails.
+struct Ends<'a>(&'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
 /// Writes metrics and a log, a few lines at a time.
 fn write_slowly(folder: &std::path::Path) {
     let open = |name: &str| -> File {
@@ -96,9 +107,9 @@ fn write_slowly(folder: &std::path::Path) {
 }
 
 /// Labels an experiment, each label until it is heard; returns how many there are.
-fn label(hub: &Hub, labels: usize) -> usize {
+fn label(hub: &Hub, labels: usize, ended: &AtomicBool) -> usize {
     for number in 0..labels {
-        loop {
+        while !ended.load(Ordering::Acquire) {
             let add = vec![format!("label {number}")];
             let operation = Operation::Label { experiment: ExperimentId(1), add, remove: vec![] };
             if hub.say(&Speaker::default(), operation).is_ok() {

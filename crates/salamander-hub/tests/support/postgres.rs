@@ -99,11 +99,23 @@ impl PostgresServer {
     #[allow(dead_code, reason = "not every test that has a server stops it")]
     pub(crate) fn signal(&self, name: &str) {
         let main = self.process.lock().unwrap_or_else(PoisonError::into_inner).id();
+        // A connection may have ended meanwhile.
+        let send = |name: &str, pid: &str| {
+            let _ = Command::new("kill").args([name, pid]).stderr(Stdio::null()).status();
+        };
+        // It must not start others meanwhile, as it does when it sees one of its processes killed: what it started to
+        // recover would wait for a minute for a process that is not there any more, and hold its memory.
+        if name == "-KILL" {
+            send("-STOP", &main.to_string());
+            let stat = || fs::read_to_string(format!("/proc/{main}/stat")).unwrap_or_default();
+            while stat().contains(") R ") || stat().contains(") S ") {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
         let children = fs::read_to_string(format!("/proc/{main}/task/{main}/children"));
         let children = children.unwrap_or_default();
         for pid in children.split_whitespace().chain([main.to_string().as_str()]) {
-            // A connection may have ended meanwhile.
-            let _ = Command::new("kill").args([name, pid]).stderr(Stdio::null()).status();
+            send(name, pid);
         }
     }
 
