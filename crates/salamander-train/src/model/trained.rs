@@ -50,6 +50,6 @@ pub enum Weights<'a> {
     Checkpoint(&'a Checkpoint),
     /// An exported file.
     File(&'a Path),
-    /// A folder of another program, which the model itself reads: [`Trial::pretrained`](crate::trial::Trial::pretrained).
+    /// A folder of another program, which the model itself reads: [`pretrained`](crate::trial::Trial::pretrained).
     Foreign(&'a Path),
 }
