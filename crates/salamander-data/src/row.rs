@@ -123,6 +123,11 @@ impl<'a> Row<'a> {
         self.columns.iter().map(|(name, value)| (name.as_ref(), value))
     }
 
+    /// All columns, for those who name them otherwise.
+    pub(crate) fn into_columns(self) -> Vec<(Cow<'a, str>, Value<'a>)> {
+        self.columns
+    }
+
     /// The value of a column, or an error that lists the columns there are.
     pub fn require(&self, name: &str) -> Result<&Value<'a>, Error> {
         self.get(name).ok_or_else(|| {

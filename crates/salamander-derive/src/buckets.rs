@@ -55,6 +55,11 @@ impl BucketAttributes {
         !self.ways.is_empty()
     }
 
+    /// Whether words out of a vocabulary have numbers.
+    pub(crate) fn has_oov(&self) -> bool {
+        self.oov.is_some()
+    }
+
     /// The one way there is, if it suits the field's type.
     pub(crate) fn check(mut self, ident: &Ident, ty: &Type) -> Result<Option<Buckets>> {
         let wrong = |message: String| Err(Error::new_spanned(ty, message));

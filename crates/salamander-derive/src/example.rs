@@ -234,6 +234,9 @@ fn asset(column: &Column) -> Option<TokenStream> {
         (Some(Tokenize { file, max_length }), ..) => {
             (file, quote!(#private::AssetKind::Tokenizer { max_length: (#max_length) as usize }))
         }
+        (_, Some(Buckets::Vocabulary { file, .. }), _) if column.label => {
+            (file, quote!(#private::AssetKind::Classes))
+        }
         (_, Some(Buckets::Vocabulary { file, oov }), _) => {
             let list = option(match &column.several {
                 Some(Several::Ragged(Some(separator))) => {

@@ -63,6 +63,9 @@ impl Column {
         if label && (said.said_scale() || said.normalise.is_some()) {
             return wrong("a label is not scaled: put this on an input");
         }
+        if label && said.buckets.has_oov() {
+            return wrong("a label is one of its classes: remove oov");
+        }
         let (scale, missing) = (said.scale(&field.ty)?, said.missing(&field.ty)?);
         let tokenize = said.tokenize(&field.ty, label, scale.is_some())?;
         let buckets = said.buckets.check(&ident, &field.ty)?;

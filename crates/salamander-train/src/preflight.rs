@@ -95,8 +95,7 @@ impl First {
         let only = all.len() == 1;
         let first: Vec<PathBuf> = all.into_iter().take(1).collect();
         let cache_folder = folder.map(Path::to_path_buf);
-        let csv = data.csv.clone();
-        let options = OpenOptions { cache_folder, csv, ..OpenOptions::default() };
+        let options = OpenOptions { cache_folder, ..OpenOptions::of(data) };
         let dataset = Arc::new(Dataset::new(Arc::from(open_indexed(&first, format, &options)?))?);
         // Of several files others may have records.
         if only && dataset.is_empty() {

@@ -229,7 +229,9 @@ fn mistake(settings: &Settings) -> Option<(&'static str, String)> {
     ];
     let broken = rules.into_iter().find(|(holds, ..)| !holds);
     let broken = broken.map(|(_, path, message)| (path, message)).or_else(|| refused(settings));
-    let broken = broken.or_else(|| settings.data.streamed_wrongly());
+    let broken = broken
+        .or_else(|| settings.data.columns_named_twice())
+        .or_else(|| settings.data.streamed_wrongly());
     broken
         .map(|(path, message)| (path, message.to_string()))
         .or_else(|| precision(settings))

@@ -1,5 +1,6 @@
 //! The fields of an experiment file, as serde sees them: Determined's names and defaults, and ours.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use schemars::JsonSchema;
@@ -135,6 +136,10 @@ pub struct Data {
     /// How CSV files are written down: header, separator, spaces, missing values.
     #[serde(skip_serializing_if = "CsvSettings::is_default")]
     pub csv: CsvSettings,
+    /// Columns of the files, by the names that the model has for them, where these differ: `{text: review, label:
+    /// stars}`.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub columns: BTreeMap<String, String>,
     /// The order of an epoch: `none`, `{window: n}`, `partition` or `full`.
     pub shuffle: Shuffle,
     /// `training` is a folder of partitions that is written while training goes on; needs `shuffle: partition`.
@@ -164,6 +169,14 @@ impl Data {
     pub fn threads(&self) -> usize {
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         self.threads.unwrap_or(cores / 2).max(1)
+    }
+
+    /// A column that would have two names, and so only one of them.
+    pub(super) fn columns_named_twice(&self) -> Option<(&'static str, &'static str)> {
+        let mut columns: Vec<&String> = self.columns.values().collect();
+        columns.sort_unstable();
+        let twice = columns.array_windows().any(|[column, next]| column == next);
+        twice.then_some(("data.columns", "a column of the files can have one name only"))
     }
 
     /// The first setting that data which is still being written cannot follow, and why.

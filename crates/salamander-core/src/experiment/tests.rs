@@ -101,6 +101,11 @@ fn mistakes_are_named() {
         &[],
         "line 1: data.training: invalid type: integer `3`, expected a path or a list of paths",
     );
+    check(
+        "data:\n  columns: {text: review, title: review}",
+        &[],
+        "line 2: data.columns: a column of the files can have one name only",
+    );
 }
 
 #[test]
@@ -141,6 +146,7 @@ fn what_is_in_force_reads_back() {
     let sets = [
         "workers=2",
         "data.training=[a.csv, s3://b/c.csv]",
+        "data.columns={text: review, label: stars}",
         "clip={norm: 1.0}",
         "schedule={warmup: 5}",
     ];

@@ -1,14 +1,16 @@
 //! Opens files, folders, patterns and URLs as one reader, many files at once; `opener` opens one of them.
 
 mod opener;
+mod renamed;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use opener::Opener;
 pub(crate) use opener::{Opened, Opening};
-use salamander_core::experiment::CsvSettings;
+use renamed::Renamed;
+use salamander_core::experiment::{CsvSettings, Data};
 
 use crate::index_cache::IndexCache;
 use crate::parallel::in_parallel;
@@ -22,6 +24,8 @@ pub struct OpenOptions<'a> {
     pub cache_folder: Option<PathBuf>,
     /// How CSV files are written down, where a header row and commas are not it.
     pub csv: CsvSettings,
+    /// Names of columns in the files, by the names that they get.
+    pub columns: BTreeMap<String, String>,
     /// Files opened at the same time.
     pub threads: usize,
     /// Told how many of the files are done, from any thread, one call at a time.
@@ -30,7 +34,20 @@ pub struct OpenOptions<'a> {
 
 impl Default for OpenOptions<'_> {
     fn default() -> Self {
-        OpenOptions { cache_folder: None, csv: CsvSettings::default(), threads: 8, progress: None }
+        OpenOptions {
+            cache_folder: None,
+            csv: CsvSettings::default(),
+            columns: BTreeMap::new(),
+            threads: 8,
+            progress: None,
+        }
+    }
+}
+
+impl OpenOptions<'_> {
+    /// As an experiment says that its files are read.
+    pub fn of(data: &Data) -> Self {
+        Self { csv: data.csv.clone(), columns: data.columns.clone(), ..Self::default() }
     }
 }
 
@@ -83,7 +100,7 @@ pub fn open_indexed(
     {
         known.save(folder, new)?;
     }
-    Ok(Box::new(OpenFiles { readers }))
+    Ok(Renamed::new(Box::new(OpenFiles { readers }), &options.columns))
 }
 
 /// The files that [`open`] makes shards of, in the same order, for those who open them one by one.

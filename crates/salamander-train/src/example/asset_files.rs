@@ -151,18 +151,20 @@ impl AssetFiles {
         Ok(Self(Arc::new(found)))
     }
 
-    /// Looks for each file in folders. With `data: {fit: true}` those that are not there are made from the training
-    /// data.
+    /// Looks for each file in folders. Classes of labels that are not there are made from the training data, and with
+    /// `data: {fit: true}` statistics and vocabularies too.
     pub fn find_or_fit(specs: &[AssetSpec], folders: &[&Path], data: &Data) -> Result<Self, Error> {
         let mut absent = Self::absent(specs, folders);
-        absent.retain(AssetSpec::is_fitted);
-        if absent.is_empty() || !data.fit {
+        absent.retain(|spec| spec.is_made(data));
+        if absent.is_empty() {
             return Self::find(specs, folders);
         }
         let is_absent = |spec: &AssetSpec| absent.iter().any(|other| other.file == spec.file);
         let there: Vec<AssetSpec> = specs.iter().filter(|spec| !is_absent(spec)).copied().collect();
+        // What is not there and cannot be made is told before all data is read.
+        let found = Self::find(&there, folders)?;
         let training = open_data("data.training", &data.training.0, data)?;
-        Ok(Self::find(&there, folders)?.with(fit(&absent, &training)?))
+        Ok(found.with(fit(&absent, &training)?))
     }
 
     /// Reads what [`AssetFiles::write`] has put into a folder; a file that is missing or was changed is an error.

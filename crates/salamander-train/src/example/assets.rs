@@ -3,12 +3,14 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use salamander_core::experiment::Data;
 use salamander_core::seed::derive;
 use salamander_data::preprocess::Vocabulary;
 use salamander_data::stats::Stats;
 
 #[cfg(feature = "text")]
 use super::tokens::length::length;
+use super::buckets::none_of;
 use super::{AssetFiles, DecodeError, WordList};
 #[cfg(feature = "text")]
 use super::{Tokenizer, Tokens};
@@ -44,6 +46,9 @@ pub enum AssetKind {
         /// Stands in for a text that is absent or empty.
         missing: Option<&'static str>,
     },
+    /// The classes of a label, one per line. Where the file is nowhere they are those of the training data, in their
+    /// order.
+    Classes,
     /// A tokenizer, as Hugging Face writes it.
     #[cfg(feature = "text")]
     Tokenizer {
@@ -60,7 +65,15 @@ pub enum AssetKind {
 impl AssetSpec {
     /// Whether it can be made from the training data.
     pub fn is_fitted(&self) -> bool {
-        matches!(self.kind, AssetKind::Statistics | AssetKind::Vocabulary { .. })
+        matches!(
+            self.kind,
+            AssetKind::Statistics | AssetKind::Vocabulary { .. } | AssetKind::Classes
+        )
+    }
+
+    /// Whether it is made where it is not there, if all of the data is: nobody has to ask for the classes of a label.
+    pub(crate) fn is_made(&self, data: &Data) -> bool {
+        self.is_fitted() && (data.fit || (matches!(self.kind, AssetKind::Classes) && !data.stream))
     }
 
     /// Whether it may be absent.
@@ -97,6 +110,7 @@ enum Asset {
         file: &'static str,
         words: Vocabulary,
     },
+    Classes(Vocabulary),
     #[cfg(feature = "text")]
     Tokenizer {
         file: &'static str,
@@ -151,12 +165,16 @@ impl Assets {
 
     /// The number of a word in the vocabulary of the field `name`, which has the spec with this number.
     pub fn number(&self, spec: usize, name: &str, word: &str) -> Result<i64, DecodeError> {
-        let Some(Asset::Vocabulary { file, words }) = self.0.assets.get(spec) else {
-            return Err(not_loaded(name));
-        };
-        words.lookup(word).ok_or_else(|| {
-            DecodeError::new(name, format!("{word:?} is not in {file}: add it, or say oov = 1"))
-        })
+        match self.0.assets.get(spec) {
+            Some(Asset::Vocabulary { file, words }) => words.lookup(word).ok_or_else(|| {
+                let reason = format!("{word:?} is not in {file}: add it, or say oov = 1");
+                DecodeError::new(name, reason)
+            }),
+            Some(Asset::Classes(classes)) => classes
+                .lookup(word)
+                .ok_or_else(|| DecodeError::new(name, none_of(&classes.words(), word))),
+            _ => Err(not_loaded(name)),
+        }
     }
 
     /// The content of one of the files, by the name that the example has for it.
@@ -244,7 +262,7 @@ impl Assets {
     /// The words of the vocabulary with this number, in their order.
     pub fn words(&self, spec: usize) -> Vec<String> {
         match self.0.assets.get(spec) {
-            Some(Asset::Vocabulary { words, .. }) => {
+            Some(Asset::Vocabulary { words, .. } | Asset::Classes(words)) => {
                 words.words().into_iter().map(str::to_owned).collect()
             }
             _ => Vec::new(),
@@ -268,11 +286,9 @@ fn asset(spec: &AssetSpec, bytes: &[u8], files: &AssetFiles) -> Result<Asset, St
             Ok(Asset::Statistics(found.collect::<Result<_, _>>()?))
         }
         AssetKind::Vocabulary { oov, .. } => {
-            let text = std::str::from_utf8(bytes)
-                .map_err(|error| format!("vocabulary {}: {error}", spec.file))?;
-            let words = Vocabulary::parse(path, text, oov).map_err(|error| error.to_string())?;
-            Ok(Asset::Vocabulary { file: spec.file, words })
+            Ok(Asset::Vocabulary { file: spec.file, words: vocabulary(path, bytes, oov)? })
         }
+        AssetKind::Classes => Ok(Asset::Classes(vocabulary(path, bytes, 0)?)),
         #[cfg(feature = "text")]
         AssetKind::Tokenizer { max_length } => {
             let tokenizer = Tokenizer::parse(bytes, length(max_length, files))
@@ -281,6 +297,12 @@ fn asset(spec: &AssetSpec, bytes: &[u8], files: &AssetFiles) -> Result<Asset, St
         }
         AssetKind::File { .. } => Ok(Asset::File),
     }
+}
+
+fn vocabulary(path: &Path, bytes: &[u8], oov: u64) -> Result<Vocabulary, String> {
+    let text = std::str::from_utf8(bytes)
+        .map_err(|error| format!("vocabulary {}: {error}", path.display()))?;
+    Vocabulary::parse(path, text, oov).map_err(|error| error.to_string())
 }
 
 fn normaliser(stats: &Stats, column: &str, spec: &AssetSpec) -> Result<(f32, f32), String> {

@@ -102,9 +102,17 @@ pub fn label_texts<'a>(
 /// The number of a word among a few.
 pub fn class_number(name: &str, classes: &[&str], word: &str) -> Result<i64, DecodeError> {
     let found = classes.iter().position(|class| *class == word);
-    found.map(|number| number as i64).ok_or_else(|| {
-        DecodeError::new(name, format!("{word:?} is none of its classes: {}", classes.join(", ")))
-    })
+    found.map(|number| number as i64).ok_or_else(|| DecodeError::new(name, none_of(classes, word)))
+}
+
+/// What is wrong with a label that is none of the classes, of which there may be very many.
+pub(super) fn none_of(classes: &[&str], word: &str) -> String {
+    const TOLD: usize = 20;
+    let told = classes.iter().take(TOLD).copied().collect::<Vec<_>>().join(", ");
+    match classes.len().saturating_sub(TOLD) {
+        0 => format!("{word:?} is none of its classes: {told}"),
+        more => format!("{word:?} is none of its classes: {told} and {more} more"),
+    }
 }
 
 /// A tensor of buckets of one word per column, in which the same word of two columns has two buckets: the columns can

@@ -1,4 +1,4 @@
-//! Statistics and vocabularies from the training data, for examples whose files are not there yet.
+//! Statistics, vocabularies and classes from the training data, for examples whose files are not there yet.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -10,6 +10,9 @@ use crate::Error;
 
 /// Records read at a time.
 const BLOCK: u64 = 4096;
+
+/// More classes than this are doubted where most of them occur once.
+const MANY: u64 = 1000;
 
 /// The content of each file that the specs name, from all records of the data.
 pub fn fit(
@@ -25,8 +28,9 @@ pub fn fit(
         made.extend(measured.map(|spec| (spec.file, text.clone())));
     }
     let mut words: BTreeMap<&'static str, WordCounts> = BTreeMap::new();
-    let listed: Vec<&AssetSpec> =
-        specs.iter().filter(|spec| matches!(spec.kind, AssetKind::Vocabulary { .. })).collect();
+    let is_list =
+        |kind: AssetKind| matches!(kind, AssetKind::Vocabulary { .. } | AssetKind::Classes);
+    let listed: Vec<&AssetSpec> = specs.iter().filter(|spec| is_list(spec.kind)).collect();
     if !listed.is_empty() {
         for start in (0..dataset.len()).step_by(BLOCK as usize) {
             let block: Vec<u64> = (start..dataset.len().min(start + BLOCK)).collect();
@@ -41,7 +45,14 @@ pub fn fit(
             })?;
         }
     }
-    made.extend(words.into_iter().map(|(file, counts)| (file, counts.to_lines().into_bytes())));
+    for spec in listed {
+        let Some(counts) = words.remove(spec.file) else { continue };
+        let lines = match spec.kind {
+            AssetKind::Classes => counts.to_classes(spec, dataset.len())?,
+            _ => counts.to_lines(),
+        };
+        made.insert(spec.file, lines.into_bytes());
+    }
     Ok(made)
 }
 
@@ -51,7 +62,10 @@ struct WordCounts(HashMap<String, u64>);
 
 impl WordCounts {
     fn observe(&mut self, spec: &AssetSpec, row: &Row<'_>) -> Result<(), DecodeError> {
-        let AssetKind::Vocabulary { list, missing, .. } = spec.kind else { return Ok(()) };
+        let (list, missing) = match spec.kind {
+            AssetKind::Vocabulary { list, missing, .. } => (list, missing),
+            _ => (None, None),
+        };
         let text = buckets::text(row, spec.columns, missing.or(Some("")))?;
         let words = match list {
             Some(list) => list.words(&text),
@@ -72,6 +86,27 @@ impl WordCounts {
         Ok(())
     }
 
+    /// In alphabetic order, or by their values where all of them are numbers.
+    fn to_classes(&self, spec: &AssetSpec, records: u64) -> Result<String, Error> {
+        let mut classes: Vec<&String> = self.0.keys().collect();
+        let (count, column) = (classes.len() as u64, spec.columns.join(", "));
+        let wrong = |reason: String| Err(Error::Invalid(format!("column {column:?}: {reason}")));
+        if count == 0 {
+            return wrong("no record of the training data has a label".to_string());
+        }
+        if count > MANY && 2 * count > records {
+            return wrong(format!(
+                "it has {count} different texts in {records} records, which are no classes: is it the label?"
+            ));
+        }
+        classes.sort_unstable();
+        if classes.iter().all(|class| class.parse::<f64>().is_ok()) {
+            let value = |class: &&String| class.parse::<f64>().unwrap_or(f64::NAN);
+            classes.sort_by(|a, b| value(a).total_cmp(&value(b)));
+        }
+        Ok(classes.iter().map(|class| format!("{class}\n")).collect())
+    }
+
     /// The most frequent first, in alphabetic order where they are equal.
     fn to_lines(&self) -> String {
         let mut words: Vec<(&String, &u64)> = self.0.iter().collect();
@@ -86,6 +121,33 @@ mod tests {
 
     use super::*;
     use crate::example::{AssetFiles, Assets, WordList};
+
+    /// The classes of the column `label` of a CSV file, or what is wrong with them.
+    fn classes_of(text: &str) -> String {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("x.csv");
+        std::fs::write(&path, text).expect("written");
+        let reader = salamander_data::open(&[path], None).expect("opens");
+        let dataset = Dataset::new(Arc::from(reader)).expect("records");
+        let (file, field) = ("classes.txt", "label");
+        let specs = [AssetSpec { file, field, columns: &["label"], kind: AssetKind::Classes }];
+        match fit(&specs, &dataset) {
+            Ok(made) => String::from_utf8(made["classes.txt"].clone()).expect("text"),
+            Err(error) => error.to_string(),
+        }
+    }
+
+    #[test]
+    fn classes_are_in_an_order_that_does_not_depend_on_how_often_they_occur() {
+        assert_eq!(classes_of("label\npositive\nnegative\npositive\n"), "negative\npositive\n");
+        assert_eq!(classes_of("label\n10\n9\n10\n-1\n"), "-1\n9\n10\n");
+        assert_eq!(classes_of("label,x\n,1\na b,1\n"), "a b\n");
+        let error = classes_of("label,x\n,1\n");
+        assert_eq!(error, "column \"label\": no record of the training data has a label");
+        let texts: String = (0..=MANY).map(|at| format!("text {at}\n")).collect();
+        let error = classes_of(&format!("label\n{texts}"));
+        assert!(error.contains("1001 different texts in 1001 records"), "{error}");
+    }
 
     #[test]
     fn what_was_fitted_is_what_examples_are_read_with() {

@@ -83,8 +83,7 @@ pub fn open_data(what: &str, paths: &[String], data: &Data) -> Result<Arc<Datase
         let dataset = StreamedData::so_far(data, None)?.dataset()?;
         return filled(what, paths, dataset).map(Arc::new);
     }
-    let options = OpenOptions { csv: data.csv.clone(), ..OpenOptions::default() };
-    open_with(what, paths, data, &options).map(Arc::new)
+    open_with(what, paths, data, &OpenOptions::of(data)).map(Arc::new)
 }
 
 /// Opens all data of an experiment. The indexes are kept in the run's folder, so that a resumed run and every
@@ -126,8 +125,8 @@ impl OpenedData {
             told.iter_mut().for_each(|callback| callback.indexing(files as u64, of as u64));
         };
         let cache_folder = Some(folder.to_path_buf());
-        let (csv, progress) = (data.csv.clone(), Some(&progress as &(dyn Fn(usize, usize) + Sync)));
-        let options = OpenOptions { cache_folder, csv, progress, ..OpenOptions::default() };
+        let progress = Some(&progress as &(dyn Fn(usize, usize) + Sync));
+        let options = OpenOptions { cache_folder, progress, ..OpenOptions::of(data) };
         let cached =
             |dataset: Dataset| Arc::new(dataset.with_cache(data.cache_bytes(), Some(folder)));
         let (training, streamed) = if data.stream {

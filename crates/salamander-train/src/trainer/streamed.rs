@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use salamander_core::course::Next;
 use salamander_core::elastic::Work;
-use salamander_core::experiment::{CsvSettings, Data};
+use salamander_core::experiment::Data;
 use salamander_core::words::count;
 use salamander_data::{Dataset, Format, GrowingFolder, OpenOptions, Producer};
 use serde::{Deserialize, Serialize};
@@ -34,7 +34,8 @@ const APPEARS_WITHIN: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 pub(crate) struct StreamedData {
     folder: GrowingFolder,
-    csv: CsvSettings,
+    /// How its files are read.
+    data: Data,
     cache_folder: Option<PathBuf>,
     /// What it is, however far it was written.
     identity: u64,
@@ -60,7 +61,7 @@ impl StreamedData {
         let format = format.map_err(|error| Error::Invalid(format!("data.format: {error}")))?;
         let mut streamed = Self {
             folder: GrowingFolder::new(Path::new(place), format),
-            csv: data.csv.clone(),
+            data: data.clone(),
             cache_folder: cache_folder.map(Path::to_path_buf),
             identity: 0,
             abandoned: None,
@@ -112,8 +113,7 @@ impl StreamedData {
         let producer = self.folder.producer()?;
         let options = OpenOptions {
             cache_folder: self.cache_folder.clone(),
-            csv: self.csv.clone(),
-            ..OpenOptions::default()
+            ..OpenOptions::of(&self.data)
         };
         let grown = self.folder.look(&options)?;
         if producer != Producer::Gone || grown || self.folder.total().is_some() {
