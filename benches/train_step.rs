@@ -194,6 +194,7 @@ fn minilm() -> Rates {
     let fixture = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(fixture);
     std::fs::copy(fixture, folder.path().join("tokenizer.json")).expect("a fixture");
     std::fs::write(folder.path().join("config.json"), MINILM).expect("written");
+    std::fs::write(folder.path().join("classes.txt"), "negative\npositive\n").expect("written");
     std::env::set_current_dir(folder.path()).expect("a folder");
     rate_on::<BertReviews>("bert_type: .", LENGTHS.len(), |device| {
         let id = |at: usize| (at * 7919 % 30522) as i64;

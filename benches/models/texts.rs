@@ -110,8 +110,9 @@ fn export(
     config: &BertConfig,
     folder: &Path,
 ) -> Result<(), Box<dyn Error>> {
+    let classes = ["a", "b", "c"].map(String::from);
+    std::fs::write(folder.join("classes.txt"), classes.join("\n"))?;
     let files = AssetFiles::find(Review::ASSETS, &[folder])?;
     let assets = Assets::load(Review::ASSETS, files)?;
-    let classes = ["a", "b", "c"].map(String::from);
     Ok(bert::export(model, config, &classes, &assets, &folder.join("ours"))?)
 }

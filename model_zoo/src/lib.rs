@@ -65,10 +65,10 @@ pub fn models() -> Models {
         sequence::SequenceEncoder,
         tabular::heart::Heart,
         tabular::iris::Iris,
+        text::bert::BertPairs,
         text::bert::BertReviews,
         text::foreign::TextClassifier,
         text::gpt::GptBytes,
-        text::pairs::BertPairs,
     ]
 }
 

@@ -1,20 +1,28 @@
 //! BERT or RoBERTa, fine-tuned to tell classes of texts, as pytorch-quik does it: `bert_type` is a folder of Hugging
-//! Face.
+//! Face. The same trial is for texts alone and for pairs of them, which differ in their examples only.
 
+use std::fmt::Debug;
+use std::marker::PhantomData;
 use std::path::{Path, PathBuf};
 
 use salamander::models::bert::{self, BertClassifier, BertConfig, Head};
 use salamander::models::onnx::{self, Graph};
 use salamander::prelude::*;
-use salamander::train::example::Example as _;
+use salamander::train::example::Example;
 
-use super::{Review, ReviewBatch};
+use super::{Review, TextPair};
+
+/// A classifier of reviews.
+pub type BertReviews = FineTuned<Review>;
+
+/// A classifier of pairs of texts, as for natural language inference (<https://arxiv.org/abs/1508.05326>).
+pub type BertPairs = FineTuned<TextPair>;
 
 /// Hyperparameters, with the values that people fine-tune by.
 #[derive(Hparams)]
 pub struct Hp {
     /// The folder with `config.json`, `model.safetensors` and `tokenizer.json`.
-    pub(super) bert_type: PathBuf,
+    bert_type: PathBuf,
     #[hparam(default = 2e-5, min = 0.0)]
     learning_rate: f64,
     /// Of weights; biases and norms have none.
@@ -40,16 +48,33 @@ pub struct Hp {
     new_head: bool,
 }
 
-/// A classifier of reviews.
-#[derive(Module, Debug)]
-pub struct BertReviews {
-    bert: BertClassifier,
+/// Examples that have tokens and a class.
+pub trait LabelledTexts: Example + Clone + Debug {
+    /// The name of the trial.
+    const TRIAL: &'static str;
+
+    /// What the encoder reads.
+    fn tokens(batch: &Self::Batch) -> &Tokens;
+
+    /// The numbers of the classes.
+    fn labels(batch: &Self::Batch) -> &Tensor<1, Int>;
+
+    /// Refuses a tokenizer that does not fit the model.
+    fn check_tokenizer(config: &BertConfig, tokenizer: &Tokenizer) -> Result<(), String>;
 }
 
-impl Trial for BertReviews {
-    const NAME: &str = "bert_reviews";
+/// A classifier of such examples.
+#[derive(Module, Debug)]
+pub struct FineTuned<E: LabelledTexts> {
+    bert: BertClassifier,
+    #[module(skip)]
+    examples: PhantomData<E>,
+}
+
+impl<E: LabelledTexts> Trial for FineTuned<E> {
+    const NAME: &str = E::TRIAL;
     type Hparams = Hp;
-    type Example = Review;
+    type Example = E;
     type Output = Tensor<2>;
 
     fn folder(hp: &Hp) -> Option<PathBuf> {
@@ -59,38 +84,53 @@ impl Trial for BertReviews {
     fn build(cx: &Context<Hp>) -> Result<Self, BuildError> {
         let config = config(cx)?;
         if let Some(tokenizer) = cx.assets.tokenizer("tokenizer.json") {
-            config.check_tokenizer(tokenizer)?;
+            E::check_tokenizer(&config, tokenizer)?;
         }
-        let classes = Review::class_names(&cx.assets).len();
-        Ok(Self { bert: classifier(cx, &config, classes) })
+        let classes = E::class_names(&cx.assets).len();
+        let bert = BertClassifier::new(&config, classes, &cx.device);
+        let bert = match cx.hp.frozen_layers {
+            Some(layers) => bert.freeze(layers),
+            None => bert,
+        };
+        Ok(Self { bert, examples: PhantomData })
     }
 
     fn pretrained(self, cx: &Context<Hp>) -> Result<Self, BuildError> {
-        Ok(Self { bert: pretrained(cx, self.bert)? })
+        let config = config(cx)?;
+        cx.hp.check_layers(config.num_hidden_layers)?;
+        let head = if cx.hp.new_head { Head::Fresh } else { Head::IfThere };
+        if head == Head::IfThere {
+            config.check_classes(&E::class_names(&cx.assets)).map_err(|reason| {
+                format!("{reason}; or begin with a fresh last layer: new_head: true")
+            })?;
+        }
+        let (bert, _) = self.bert.load(&cx.hp.bert_type, head)?;
+        Ok(Self { bert, ..self })
     }
 
-    fn forward(&self, batch: &ReviewBatch) -> Tensor<2> {
-        self.bert.forward(&batch.text)
+    fn forward(&self, batch: &BatchOf<Self>) -> Tensor<2> {
+        self.bert.forward(E::tokens(batch))
     }
 
-    fn loss(&self, output: &Tensor<2>, batch: &ReviewBatch) -> Tensor<1> {
-        cross_entropy(output, &batch.label)
+    fn loss(&self, output: &Tensor<2>, batch: &BatchOf<Self>) -> Tensor<1> {
+        cross_entropy(output, E::labels(batch))
     }
 
     fn optimizer(hp: &Hp) -> impl Into<Optimizer> {
-        hp.optimizer()
+        Optimizer::adamw(hp.learning_rate).weight_decay(hp.weight_decay)
     }
 
     fn groups(hp: &Hp) -> Vec<ParamGroup> {
-        hp.groups()
+        bert::groups("bert.encoder", hp.layers, hp.layer_decay)
     }
 
     fn schedule(hp: &Hp) -> Schedule {
-        hp.schedule()
+        let curve = Curve::Linear { over: None, floor: 0.0 };
+        Schedule { warmup: hp.warmup, curve, ..Schedule::default() }
     }
 
-    fn metrics(&self, output: &Tensor<2>, batch: &ReviewBatch) -> Metrics {
-        accuracy(output, &batch.label)
+    fn metrics(&self, output: &Tensor<2>, batch: &BatchOf<Self>) -> Metrics {
+        accuracy(output, E::labels(batch))
     }
 
     fn predict(&self, output: Tensor<2>) -> Tensor<2> {
@@ -99,15 +139,23 @@ impl Trial for BertReviews {
 
     const EXPORTS: &'static [&'static str] = &["huggingface", "onnx"];
 
+    /// With its tokenizer, in the layout of Hugging Face or as ONNX.
     fn export(&self, format: &str, cx: &Context<Hp>, folder: &Path) -> Result<(), BuildError> {
-        let classes = Review::class_names(&cx.assets);
-        ExportedClassifier { name: Self::NAME, model: &self.bert, classes: &classes }
-            .write(format, cx, folder)
+        let (config, classes) = (config(cx)?, E::class_names(&cx.assets));
+        if format != "onnx" {
+            return Ok(bert::export(&self.bert, &config, &classes, &cx.assets, folder)?);
+        }
+        let mut graph = Graph::new(Self::NAME);
+        let logits = self.bert.lay_out(&mut graph);
+        graph.classes(&logits, classes.len(), &classes);
+        graph.say("preprocessing", "tokenizer.json beside this file, at most 128 tokens");
+        graph.write(&folder.join(onnx::FILE))?;
+        Ok(bert::export_tokenizer(&config, &cx.assets, folder)?)
     }
 }
 
 /// What `config.json` says, with the hyperparameters in force.
-pub(super) fn config(cx: &Context<Hp>) -> Result<BertConfig, BuildError> {
+fn config(cx: &Context<Hp>) -> Result<BertConfig, BuildError> {
     let file = cx.assets.file("config.json").ok_or("config.json is missing")?;
     let mut config = BertConfig::parse(file)?;
     if let Some(dropout) = cx.hp.dropout {
@@ -122,26 +170,6 @@ fn set_dropout(config: &mut BertConfig, dropout: f64) {
     config.other.remove("classifier_dropout");
 }
 
-/// A classifier with fresh parameters, of which some may stay as they are.
-pub(super) fn classifier(cx: &Context<Hp>, config: &BertConfig, classes: usize) -> BertClassifier {
-    let bert = BertClassifier::new(config, classes, &cx.device);
-    match cx.hp.frozen_layers {
-        Some(layers) => bert.freeze(layers),
-        None => bert,
-    }
-}
-
-/// A classifier with the weights of the folder, which a run begins with.
-pub(super) fn pretrained(
-    cx: &Context<Hp>,
-    bert: BertClassifier,
-) -> Result<BertClassifier, BuildError> {
-    cx.hp.check_layers(config(cx)?.num_hidden_layers)?;
-    let head = if cx.hp.new_head { Head::Fresh } else { Head::IfThere };
-    Ok(bert.load(&cx.hp.bert_type, head)?.0)
-}
-
-/// How a classifier in the field `bert` of a trial is fine-tuned.
 impl Hp {
     /// With too many layers every rate would be lower than it says, and nobody would be told. Runs are checked where
     /// they begin: those that were trained so before can still be used.
@@ -154,48 +182,6 @@ impl Hp {
             "layer_decay counts by layers: layers is {said}, and config.json says num_hidden_layers {there}"
         );
         Err(reason.into())
-    }
-
-    pub(super) fn optimizer(&self) -> impl Into<Optimizer> + use<> {
-        Optimizer::adamw(self.learning_rate).weight_decay(self.weight_decay)
-    }
-
-    pub(super) fn groups(&self) -> Vec<ParamGroup> {
-        bert::groups("bert.encoder", self.layers, self.layer_decay)
-    }
-
-    pub(super) fn schedule(&self) -> Schedule {
-        let curve = Curve::Linear { over: None, floor: 0.0 };
-        Schedule { warmup: self.warmup, curve, ..Schedule::default() }
-    }
-}
-
-/// What a classifier is exported with.
-pub(super) struct ExportedClassifier<'a> {
-    pub(super) name: &'a str,
-    pub(super) model: &'a BertClassifier,
-    pub(super) classes: &'a [String],
-}
-
-impl ExportedClassifier<'_> {
-    /// Writes it with its tokenizer in the layout of Hugging Face or as ONNX.
-    pub(super) fn write(
-        &self,
-        format: &str,
-        cx: &Context<Hp>,
-        folder: &Path,
-    ) -> Result<(), BuildError> {
-        let Self { name, model, classes } = *self;
-        let config = config(cx)?;
-        if format != "onnx" {
-            return Ok(bert::export(model, &config, classes, &cx.assets, folder)?);
-        }
-        let mut graph = Graph::new(name);
-        let logits = model.lay_out(&mut graph);
-        graph.classes(&logits, classes.len(), classes);
-        graph.say("preprocessing", "tokenizer.json beside this file, at most 128 tokens");
-        graph.write(&folder.join(onnx::FILE))?;
-        Ok(bert::export_tokenizer(&config, &cx.assets, folder)?)
     }
 }
 

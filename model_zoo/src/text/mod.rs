@@ -4,13 +4,15 @@
 pub mod bert;
 pub mod foreign;
 pub mod gpt;
-pub mod pairs;
 
+use salamander::models::bert::BertConfig;
 use salamander::prelude::*;
 
+use bert::LabelledTexts;
+
 /// A text, or the tokens that `salamander data convert --tokenize` made of it, and what it says; beside the files of a
-/// model of Hugging Face.
-#[derive(Example)]
+/// model of Hugging Face. The classes are those of the training data, or of a file.
+#[derive(Clone, Debug, Example)]
 #[example(
     files = ["config.json"],
     optional_files = [
@@ -20,13 +22,29 @@ use salamander::prelude::*;
 pub struct Review {
     #[input(tokenize = "tokenizer.json", max_length = 128)]
     text: Vec<i64>,
-    #[label(classes = ["negative", "positive"])]
+    #[label(vocabulary = "classes.txt")]
     label: String,
 }
 
-/// Two texts and whether the second follows from the first, contradicts it or neither, beside the files of a model of
-/// Hugging Face.
-#[derive(Example)]
+impl LabelledTexts for Review {
+    const TRIAL: &str = "bert_reviews";
+
+    fn tokens(batch: &ReviewBatch) -> &Tokens {
+        &batch.text
+    }
+
+    fn labels(batch: &ReviewBatch) -> &Tensor<1, Int> {
+        &batch.label
+    }
+
+    fn check_tokenizer(config: &BertConfig, tokenizer: &Tokenizer) -> Result<(), String> {
+        config.check_tokenizer(tokenizer)
+    }
+}
+
+/// Two texts and, say, whether the second follows from the first, contradicts it or neither, beside the files of a
+/// model of Hugging Face.
+#[derive(Clone, Debug, Example)]
 #[example(
     files = ["config.json"],
     optional_files = [
@@ -40,6 +58,22 @@ pub struct TextPair {
         max_length = 128
     )]
     texts: [String; 2],
-    #[label(classes = ["entailment", "neutral", "contradiction"])]
+    #[label(vocabulary = "classes.txt")]
     label: String,
+}
+
+impl LabelledTexts for TextPair {
+    const TRIAL: &str = "bert_pairs";
+
+    fn tokens(batch: &TextPairBatch) -> &Tokens {
+        &batch.texts
+    }
+
+    fn labels(batch: &TextPairBatch) -> &Tensor<1, Int> {
+        &batch.label
+    }
+
+    fn check_tokenizer(config: &BertConfig, tokenizer: &Tokenizer) -> Result<(), String> {
+        config.check_pairs(tokenizer)
+    }
 }

@@ -3,9 +3,10 @@
 use std::f64::consts::TAU;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use salamander_data::{Format, Row, Value, sink};
+
+use crate::support;
 
 /// A folder in which the program is run.
 struct Workplace {
@@ -22,13 +23,7 @@ impl Workplace {
     }
 
     fn run(&self, args: &[&str]) -> Result<String, String> {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_salamander"));
-        let ended = command.args(args).current_dir(self.folder.path()).output();
-        let ended = ended.expect("the program starts");
-        match ended.status.success() {
-            true => Ok(String::from_utf8_lossy(&ended.stdout).into_owned()),
-            false => Err(String::from_utf8_lossy(&ended.stderr).into_owned()),
-        }
+        support::salamander(self.folder.path(), args)
     }
 
     /// Trains an experiment of the zoo on two files of this folder; returns a metric of validation.
@@ -41,8 +36,7 @@ impl Workplace {
         let mut args = vec!["train", &file, "--json", "--set", &training, "--set", &validation];
         sets.iter().for_each(|set| args.extend(["--set", set]));
         let told = self.run(&args).unwrap_or_else(|error| panic!("{experiment}: {error}"));
-        let last = told.lines().last().expect("a summary");
-        let summary: serde_json::Value = serde_json::from_str(last).expect("JSON");
+        let summary = support::summary(&told);
         summary["metrics"]["validation"][metric].as_f64().unwrap_or_else(|| panic!("{summary}"))
     }
 }

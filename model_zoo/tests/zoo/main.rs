@@ -9,6 +9,7 @@ mod kills;
 mod learning;
 mod mistakes;
 mod onnx;
+mod own_texts;
 mod sequence;
 mod serving;
 mod support;

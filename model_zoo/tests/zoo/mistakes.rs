@@ -3,7 +3,6 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use salamander::burn::tensor::TensorData;
 use salamander::models::foreign::{self, Tensors};
@@ -38,24 +37,14 @@ impl Workplace {
     }
 
     fn run(&self, args: &[&str]) -> Result<String, String> {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_salamander"));
-        let ended = command.args(args).current_dir(self.folder.path()).output();
-        let ended = ended.expect("the program starts");
-        let told = String::from_utf8_lossy(&ended.stderr).into_owned();
-        assert!(!told.contains("panicked"), "{args:?}: {told}");
-        match ended.status.success() {
-            true => Ok(String::from_utf8_lossy(&ended.stdout).into_owned()),
-            false => Err(told),
-        }
+        support::salamander(self.folder.path(), args)
     }
 
     /// Trains; returns the run.
     fn train(&self, sets: &[&str]) -> Result<String, String> {
         let sets = sets.iter().flat_map(|set| ["--set", set]);
         let args: Vec<&str> = ["train", "x.yaml", "--json"].into_iter().chain(sets).collect();
-        let told = self.run(&args)?;
-        let last = told.lines().last().expect("a summary");
-        let summary: serde_json::Value = serde_json::from_str(last).expect("JSON");
+        let summary = support::summary(&self.run(&args)?);
         Ok(summary["dir"].as_str().expect("a folder").to_string())
     }
 

@@ -184,6 +184,34 @@ impl BertConfig {
         }
     }
 
+    /// Refuses classes that are not those of a head which is named: their numbers would mean something else.
+    pub fn check_classes(&self, names: &[String]) -> Result<(), String> {
+        let mut known: Vec<(usize, &str)> = self
+            .id2label
+            .iter()
+            .map(|(number, name)| (number.parse().unwrap_or(usize::MAX), name.as_str()))
+            .collect();
+        known.sort_unstable();
+        let is_placeholder = |(number, name): &(usize, &str)| *name == format!("LABEL_{number}");
+        if known.iter().all(is_placeholder) {
+            return Ok(());
+        }
+        let known: Vec<String> = known.iter().map(|(_, name)| name.to_lowercase()).collect();
+        let own: Vec<String> = names.iter().map(|name| name.to_lowercase()).collect();
+        if known == own {
+            return Ok(());
+        }
+        let said = self.id2label.values().cloned().collect::<Vec<_>>().join(", ");
+        let reason =
+            format!("config.json names the classes {said} and the data {}", names.join(", "));
+        let (mut sorted, mut known) = (own, known);
+        (sorted.sort_unstable(), known.sort_unstable());
+        Err(match sorted == known {
+            true => format!("{reason}: put them into its order, one per line, in a classes.txt"),
+            false => reason,
+        })
+    }
+
     /// The same for classes of these names, as the configuration of a classifier is written.
     #[must_use]
     pub fn for_classes(&self, names: &[String]) -> Self {
@@ -246,6 +274,31 @@ mod tests {
         check(", \"hidden_act\": \"silu\"", "config.json: hidden_act \"silu\" is not known");
         let error = BertConfig::parse(b"{}").expect_err("empty").to_string();
         assert!(error.starts_with("config.json: missing field `vocab_size`"), "{error}");
+    }
+
+    #[test]
+    fn classes_in_another_order_are_not_those_of_the_head() {
+        let check = |labels: &str, expected: &str| {
+            let text = format!(
+                "{{\"vocab_size\": 30, \"hidden_size\": 8, \"num_hidden_layers\": 1, \
+                 \"intermediate_size\": 16, \"num_attention_heads\": 2, \"id2label\": {labels}}}"
+            );
+            let config = BertConfig::parse(text.as_bytes()).expect("a configuration");
+            let names = ["negative", "positive"].map(String::from);
+            assert_eq!(
+                config.check_classes(&names).err().unwrap_or_default(),
+                expected,
+                "{labels}"
+            );
+        };
+        check("{}", "");
+        check(r#"{"0": "LABEL_0", "1": "LABEL_1", "2": "LABEL_2"}"#, "");
+        check(r#"{"0": "NEGATIVE", "1": "POSITIVE"}"#, "");
+        let other = "config.json names the classes yes, no and the data negative, positive";
+        check(r#"{"0": "yes", "1": "no"}"#, other);
+        let turned = "config.json names the classes positive, negative and the data negative, positive: put \
+                      them into its order, one per line, in a classes.txt";
+        check(r#"{"0": "positive", "1": "negative"}"#, turned);
     }
 
     #[test]

@@ -8,9 +8,9 @@ use salamander_core::seed::derive;
 use salamander_data::preprocess::Vocabulary;
 use salamander_data::stats::Stats;
 
+use super::buckets::none_of;
 #[cfg(feature = "text")]
 use super::tokens::length::length;
-use super::buckets::none_of;
 use super::{AssetFiles, DecodeError, WordList};
 #[cfg(feature = "text")]
 use super::{Tokenizer, Tokens};
