@@ -9,7 +9,7 @@
 use std::process::Command;
 use std::time::Duration;
 
-use benches::{PythonPeer, Rates, Record, median, rates, training_step};
+use benches::{MINILM, PythonPeer, REVIEW_LENGTHS, Rates, Record, median, rates, training_step};
 use burn::tensor::{Device, Int, Tensor};
 use model_zoo::cifar::resnet20::ResNet20;
 use model_zoo::cifar::{Picture, PictureBatch};
@@ -42,17 +42,6 @@ const MODELS: [(&str, Measurement); 9] = [
     ("minilm", minilm),
     ("gpt", || rate_on::<GptBytes>("dropout: 0.0", PASSAGES, passages)),
 ];
-
-/// Tokens of 32 film reviews, as MiniLM's tokenizer cuts them: padded to the longest they are 1.93 times as many, as in
-/// the mean over VADER's snippets.
-const LENGTHS: [usize; 32] = [
-    20, 25, 30, 22, 34, 29, 25, 23, 52, 52, 21, 46, 31, 32, 15, 28, 14, 14, 31, 21, 24, 14, 24, 30,
-    27, 25, 34, 7, 22, 40, 26, 23,
-];
-
-/// The sizes of all-MiniLM-L6-v2.
-const MINILM: &str = r#"{"model_type": "bert", "vocab_size": 30522, "hidden_size": 384,
-    "num_hidden_layers": 6, "num_attention_heads": 12, "intermediate_size": 1536}"#;
 
 /// Passages of 128 bytes in a batch of the GPT's.
 const PASSAGES: usize = 16;
@@ -196,11 +185,11 @@ fn minilm() -> Rates {
     std::fs::write(folder.path().join("config.json"), MINILM).expect("written");
     std::fs::write(folder.path().join("classes.txt"), "negative\npositive\n").expect("written");
     std::env::set_current_dir(folder.path()).expect("a folder");
-    rate_on::<BertReviews>("bert_type: .", LENGTHS.len(), |device| {
+    rate_on::<BertReviews>("bert_type: .", REVIEW_LENGTHS.len(), |device| {
         let id = |at: usize| (at * 7919 % 30522) as i64;
         let text = |length: &usize| (0..*length).map(|at| id(at + length)).collect::<Vec<_>>();
-        let texts: Vec<Vec<i64>> = LENGTHS.iter().map(text).collect();
-        let labels: Vec<i64> = (0..LENGTHS.len() as i64).map(|at| at % 2).collect();
+        let texts: Vec<Vec<i64>> = REVIEW_LENGTHS.iter().map(text).collect();
+        let labels: Vec<i64> = (0..REVIEW_LENGTHS.len() as i64).map(|at| at % 2).collect();
         ReviewBatch {
             text: Tokens::new("text", &texts, device).expect("tokens"),
             label: Tensor::from_data(labels.as_slice(), device),

@@ -127,34 +127,49 @@ OPTIMIZERS = {
 }
 
 
-def main(name, seconds, threads=None):
-    if threads:
-        torch.set_num_threads(int(threads))
-    model = MODELS[name]()
-    optimizer = OPTIMIZERS[name](model.parameters())
-    loss_of = nn.CrossEntropyLoss()
-    x, y = torch.rand(BATCH, 1, 28, 28), torch.arange(BATCH) % 10
-    if name == "resnet20":
-        x = torch.rand(BATCH, 3, 32, 32)
-    if name in ("resnet18", "mobilenet_v2"):
-        x = torch.rand(BATCH, 3, 64, 64)
+PICTURES = {"resnet20": (3, 32, 32), "resnet18": (3, 64, 64), "mobilenet_v2": (3, 64, 64)}
+
+
+def batch(name, part):
+    """A part of the records that a step is about, and their labels."""
+    if name == "minilm":
+        x, y = reviews()
+        x, y = x[part], y[part]
+        # Padded to the longest that is there.
+        return x[:, :int((x != 0).sum(1).max())], y
+    if name == "gpt":
+        x, y = passages()
+    elif name == "encoder":
+        x, y = torch.randint(32, (BATCH, 128)), torch.arange(BATCH) % 2
+    else:
+        x, y = torch.rand(BATCH, *PICTURES.get(name, (1, 28, 28))), torch.arange(BATCH) % 10
+    return x[part], y[part]
+
+
+def prepared(name, part=slice(None)):
+    """A model, and the records of a step."""
+    model, (x, y) = MODELS[name](), batch(name, part)
     # Convolutions are faster in PyTorch with channels last; `TORCH_LAYOUT=contiguous` tries the other layout.
     if name not in ("mlp", "encoder", "minilm", "gpt") and os.environ.get("TORCH_LAYOUT") != "contiguous":
         model, x = model.to(memory_format=torch.channels_last), x.to(memory_format=torch.channels_last)
-    if name == "encoder":
-        x, y = torch.randint(32, (BATCH, 128)), torch.arange(BATCH) % 2
+    return model.train(), x, y
 
-    if name == "minilm":
-        x, y = reviews()
-    if name == "gpt":
-        x, y = passages()
-    model.train()
 
+def taken(model, optimizer, x, y):
+    """A step of training."""
     def step():
         optimizer.zero_grad()
         scores = model(x)
-        loss_of(scores.flatten(0, -2), y.flatten()).backward()
+        nn.functional.cross_entropy(scores.flatten(0, -2), y.flatten()).backward()
         optimizer.step()
+    return step
+
+
+def main(name, seconds, threads=None):
+    if threads:
+        torch.set_num_threads(int(threads))
+    model, x, y = prepared(name)
+    step = taken(model, OPTIMIZERS[name](model.parameters()), x, y)
 
     for _ in range(3):
         step()

@@ -17,9 +17,9 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 pub use processor::{Rates, rates};
-pub use program::{as_program, steps_per_second};
+pub use program::{as_program, as_program_of, steps_per_second};
 pub use record::Record;
-pub use training::training_step;
+pub use training::{MINILM, REVIEW_LENGTHS, training_step};
 
 /// Runs `step` for about `time` after a warm-up and returns the median rate per second over slices
 /// of it, `items` being done each time.

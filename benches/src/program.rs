@@ -4,17 +4,24 @@ use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
 use std::time::Instant;
 
+use salamander::Models;
+
 /// Is the program if this process was started as one: the roles of a run start each other by the path of the bench.
 pub fn as_program() -> Option<ExitCode> {
+    as_program_of(model_zoo::models())
+}
+
+/// The same with other models than the zoo's.
+pub fn as_program_of(models: Models) -> Option<ExitCode> {
     let role = std::env::args().nth(1).unwrap_or_default();
     let is_ours =
         matches!(role.as_str(), "train" | "master" | "worker" | "ps" | "trial" | "hub" | "flow");
     is_ours.then(|| {
         model_zoo::memory::keep();
         #[cfg(feature = "flow")]
-        return salamander::main_with_flows(model_zoo::models(), model_zoo::flow::flows());
+        return salamander::main_with_flows(models, model_zoo::flow::flows());
         #[cfg(not(feature = "flow"))]
-        salamander::main(model_zoo::models())
+        salamander::main(models)
     })
 }
 

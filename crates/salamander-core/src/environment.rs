@@ -57,6 +57,14 @@ pub const CACHE_BYTES: Variable = Variable {
     meaning: "The most bytes that the folder may have.",
 };
 
+/// Where torchvision's weights come from.
+pub const TORCHVISION: Variable = Variable {
+    name: "SALAMANDER_TORCHVISION",
+    default: "https://download.pytorch.org/models",
+    meaning: "The address or folder that `pretrained: true` fetches torchvision's weights from, if Python has not \
+              fetched them on this machine (`TORCH_HOME`, `~/.cache/torch`).",
+};
+
 /// Threads of the CPU's kernels.
 pub const THREADS: Variable = Variable {
     name: "RAYON_NUM_THREADS",
@@ -180,6 +188,10 @@ pub const SEEDS: &str = "SALAMANDER_SEEDS";
 /// For how many seconds tests of decoders try mutated bytes. Read by tests only, too.
 pub const FUZZ_SECONDS: &str = "SALAMANDER_FUZZ_SECONDS";
 
+/// Workers that have it add gradients up in the order of ranks, whose last bits depend on how many there are: what the
+/// fixed tree is compared with by the bench `sums`, and nobody else has a use for.
+pub const SUMS_BY_RANK: &str = "SALAMANDER_SUMS_BY_RANK";
+
 /// What people set.
 pub const FOR_PEOPLE: &[Variable] = &[
     LOG,
@@ -187,6 +199,7 @@ pub const FOR_PEOPLE: &[Variable] = &[
     HEALTH,
     CACHE_DIR,
     CACHE_BYTES,
+    TORCHVISION,
     THREADS,
     HUB,
     HUB_TOKEN,

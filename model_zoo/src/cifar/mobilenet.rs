@@ -6,18 +6,7 @@ use std::path::Path;
 use salamander::models::mobilenet::MobileNetV2;
 use salamander::prelude::*;
 
-use super::{Picture, PictureBatch};
-
-/// Hyperparameters.
-#[derive(Hparams)]
-pub struct Hp {
-    #[hparam(default = 0.05, min = 0.0, range = 0.005..=0.5, log)]
-    learning_rate: f64,
-    #[hparam(default = 0.9, min = 0.0, max = 1.0, range = 0.0..=0.99)]
-    momentum: f64,
-    #[hparam(default = 4e-5, min = 0.0)]
-    weight_decay: f64,
-}
+use super::{Picture, PictureBatch, SgdHp};
 
 /// The network.
 #[derive(Module, Debug)]
@@ -27,11 +16,11 @@ pub struct CifarMobileNet {
 
 impl Trial for CifarMobileNet {
     const NAME: &str = "cifar_mobilenet_v2";
-    type Hparams = Hp;
+    type Hparams = SgdHp;
     type Example = Picture;
     type Output = Tensor<2>;
 
-    fn build(cx: &Context<Hp>) -> Result<Self, BuildError> {
+    fn build(cx: &Context<SgdHp>) -> Result<Self, BuildError> {
         Ok(Self { net: MobileNetV2::for_small_pictures(10, &cx.device) })
     }
 
@@ -44,9 +33,8 @@ impl Trial for CifarMobileNet {
         cross_entropy(output, &batch.label)
     }
 
-    fn optimizer(hp: &Hp) -> impl Into<Optimizer> {
-        let sgd = Optimizer::sgd(hp.learning_rate).momentum(hp.momentum);
-        sgd.weight_decay(hp.weight_decay)
+    fn optimizer(hp: &SgdHp) -> impl Into<Optimizer> {
+        hp.optimizer()
     }
 
     fn metrics(&self, output: &Tensor<2>, batch: &PictureBatch) -> Metrics {
@@ -59,7 +47,7 @@ impl Trial for CifarMobileNet {
 
     const EXPORTS: &'static [&'static str] = &["onnx"];
 
-    fn export(&self, _format: &str, _cx: &Context<Hp>, folder: &Path) -> Result<(), BuildError> {
+    fn export(&self, _format: &str, _cx: &Context<SgdHp>, folder: &Path) -> Result<(), BuildError> {
         super::IMAGE.export_onnx(Self::NAME, folder, |graph, image| {
             let x = graph.normalised("image", image, &[0.5], &[0.25]);
             self.net.lay_out(graph, &x)

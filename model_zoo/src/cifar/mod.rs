@@ -20,6 +20,24 @@ pub struct Picture {
     label: u8,
 }
 
+/// Hyperparameters of the residual networks, with the values of ResNet-20's paper.
+#[derive(Hparams)]
+pub struct SgdHp {
+    #[hparam(default = 0.1, min = 0.0, range = 0.01..=1.0, log)]
+    learning_rate: f64,
+    #[hparam(default = 0.9, min = 0.0, max = 1.0, range = 0.0..=0.99)]
+    momentum: f64,
+    #[hparam(default = 0.0001, min = 0.0)]
+    weight_decay: f64,
+}
+
+impl SgdHp {
+    fn optimizer(&self) -> impl Into<Optimizer> + use<> {
+        let sgd = Optimizer::sgd(self.learning_rate).momentum(self.momentum);
+        sgd.weight_decay(self.weight_decay)
+    }
+}
+
 /// What networks of these pictures are given.
 const IMAGE: SmallImage = SmallImage {
     shape: [3, 32, 32],

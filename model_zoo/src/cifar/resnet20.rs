@@ -6,18 +6,7 @@ use std::path::Path;
 use salamander::models::onnx::{Attribute, Edge, Graph, Unsupported};
 use salamander::prelude::*;
 
-use super::{Picture, PictureBatch};
-
-/// Hyperparameters, with the paper's values as defaults.
-#[derive(Hparams)]
-pub struct Hp {
-    #[hparam(default = 0.1, min = 0.0, range = 0.01..=1.0, log)]
-    learning_rate: f64,
-    #[hparam(default = 0.9, min = 0.0, max = 1.0, range = 0.0..=0.99)]
-    momentum: f64,
-    #[hparam(default = 0.0001, min = 0.0)]
-    weight_decay: f64,
-}
+use super::{Picture, PictureBatch, SgdHp};
 
 /// conv16 - three stages of three blocks - mean of each channel - linear10.
 #[derive(Module, Debug)]
@@ -76,11 +65,11 @@ impl ResidualBlock {
 
 impl Trial for ResNet20 {
     const NAME: &str = "cifar_resnet20";
-    type Hparams = Hp;
+    type Hparams = SgdHp;
     type Example = Picture;
     type Output = Tensor<2>;
 
-    fn build(cx: &Context<Hp>) -> Result<Self, BuildError> {
+    fn build(cx: &Context<SgdHp>) -> Result<Self, BuildError> {
         let stages = [[16, 16, 16, 16], [16, 32, 32, 32], [32, 64, 64, 64]];
         let blocks = stages.iter().flat_map(|stage| stage.array_windows::<2>());
         Ok(Self {
@@ -102,9 +91,8 @@ impl Trial for ResNet20 {
         cross_entropy(output, &batch.label)
     }
 
-    fn optimizer(hp: &Hp) -> impl Into<Optimizer> {
-        let sgd = Optimizer::sgd(hp.learning_rate).momentum(hp.momentum);
-        sgd.weight_decay(hp.weight_decay)
+    fn optimizer(hp: &SgdHp) -> impl Into<Optimizer> {
+        hp.optimizer()
     }
 
     fn metrics(&self, output: &Tensor<2>, batch: &PictureBatch) -> Metrics {
@@ -117,7 +105,7 @@ impl Trial for ResNet20 {
 
     const EXPORTS: &'static [&'static str] = &["onnx"];
 
-    fn export(&self, _format: &str, _cx: &Context<Hp>, folder: &Path) -> Result<(), BuildError> {
+    fn export(&self, _format: &str, _cx: &Context<SgdHp>, folder: &Path) -> Result<(), BuildError> {
         super::IMAGE.export_onnx(Self::NAME, folder, |graph, image| {
             let x = graph.conv2d("conv", &self.conv, image)?;
             let x = graph.batch_norm("norm", &self.norm, &x);

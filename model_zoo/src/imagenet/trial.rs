@@ -19,7 +19,7 @@ pub struct Hp {
     /// `resnet18`, `resnet34`, `resnet50` or `mobilenet_v2`.
     #[hparam(default = "resnet18")]
     arch: String,
-    /// `true` for torchvision's weights, or a file.
+    /// `true` for torchvision's weights, which are fetched if they are not there; or a file.
     #[hparam(default = WeightsPath::No)]
     pretrained: WeightsPath,
     /// The folder with `train` and `val`, for experiments that say nothing under `data`.

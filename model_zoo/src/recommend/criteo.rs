@@ -15,7 +15,7 @@ pub const FIELDS: usize = COUNTS + VALUES;
 const GROUPS: i64 = 64;
 
 /// What was known about an advertisement that was shown, and whether it was clicked.
-#[derive(Example)]
+#[derive(Clone, Debug, Example)]
 pub struct Click {
     #[input(
         columns = ["I1", "I2", "I3", "I4", "I5", "I6", "I7", "I8", "I9", "I10", "I11", "I12", "I13"],

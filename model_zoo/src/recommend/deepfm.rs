@@ -1,6 +1,11 @@
-//! DeepFM (<https://arxiv.org/abs/1703.04247>): a factorisation machine and a network on the same embeddings.
+//! DeepFM (<https://arxiv.org/abs/1703.04247>): a factorisation machine and a network on the same embeddings, for any
+//! examples that are ids.
+
+use std::fmt::Debug;
+use std::marker::PhantomData;
 
 use salamander::prelude::*;
+use salamander::train::example::Example;
 
 use super::criteo::{Click, ClickBatch, FIELDS};
 use super::factor_net::{FactorNet, FactorSizes};
@@ -21,39 +26,68 @@ pub struct Hp {
     dropout: f64,
 }
 
-/// A factorisation machine and hidden layers.
-#[derive(Module, Debug)]
-pub struct DeepFm {
-    net: FactorNet,
+/// Examples that are ids, and something that happened or not.
+pub trait Ids: Example + Clone + Debug {
+    /// The name of the trial.
+    const TRIAL: &'static str;
+    /// Ids of a record.
+    const FIELDS: usize;
+
+    /// `[records, fields]`
+    fn ids(batch: &Self::Batch) -> Tensor<2, Int>;
+
+    /// 1 where it happened.
+    fn happened(batch: &Self::Batch) -> &Tensor<1, Int>;
 }
 
-impl Trial for DeepFm {
-    const NAME: &str = "deepfm";
+impl Ids for Click {
+    const TRIAL: &str = "deepfm";
+    const FIELDS: usize = FIELDS;
+
+    fn ids(batch: &ClickBatch) -> Tensor<2, Int> {
+        batch.ids()
+    }
+
+    fn happened(batch: &ClickBatch) -> &Tensor<1, Int> {
+        &batch.label
+    }
+}
+
+/// A factorisation machine and hidden layers.
+#[derive(Module, Debug)]
+pub struct DeepFm<E: Ids = Click> {
+    net: FactorNet,
+    #[module(skip)]
+    examples: PhantomData<E>,
+}
+
+impl<E: Ids> Trial for DeepFm<E> {
+    const NAME: &str = E::TRIAL;
     type Hparams = Hp;
-    type Example = Click;
+    type Example = E;
     type Output = Tensor<2>;
 
     fn build(cx: &Context<Hp>) -> Result<Self, BuildError> {
         let Hp { dim, hidden, dropout, table_rate, .. } = &cx.hp;
         let (dim, dropout, table_rate) = (*dim, *dropout, *table_rate);
-        let sizes = FactorSizes { fields: FIELDS, dim, hidden, dropout, table_rate };
-        Ok(Self { net: FactorNet::new(cx, &sizes) })
+        let sizes = FactorSizes { fields: E::FIELDS, dim, hidden, dropout, table_rate };
+        Ok(Self { net: FactorNet::new(cx, &sizes), examples: PhantomData })
     }
 
-    fn forward(&self, batch: &ClickBatch) -> Tensor<2> {
-        self.net.forward(&batch.ids())
+    fn forward(&self, batch: &BatchOf<Self>) -> Tensor<2> {
+        self.net.forward(&E::ids(batch))
     }
 
-    fn loss(&self, output: &Tensor<2>, batch: &ClickBatch) -> Tensor<1> {
-        binary_cross_entropy(output, &batch.label)
+    fn loss(&self, output: &Tensor<2>, batch: &BatchOf<Self>) -> Tensor<1> {
+        binary_cross_entropy(output, E::happened(batch))
     }
 
     fn optimizer(hp: &Hp) -> impl Into<Optimizer> {
         Optimizer::adam(hp.learning_rate)
     }
 
-    fn metrics(&self, output: &Tensor<2>, batch: &ClickBatch) -> Metrics {
-        ranking(output, &batch.label)
+    fn metrics(&self, output: &Tensor<2>, batch: &BatchOf<Self>) -> Metrics {
+        ranking(output, E::happened(batch))
     }
 
     fn predict(&self, output: Tensor<2>) -> Tensor<2> {

@@ -82,7 +82,7 @@ fn the_tutorials_file_runs_and_its_weights_go_back_to_torchvision() {
 const TUTORIAL: &str =
     include_str!("../../../crates/salamander-core/src/experiment/imagenet_tutorial.yaml");
 
-/// `pretrained: True` takes what Python has fetched into `TORCH_HOME`, which is an environment of its own here.
+/// `pretrained: True` takes what Python has fetched into `TORCH_HOME`, which is a folder of its own here.
 fn as_the_tutorial_has_it(folder: &Path) {
     let fetched = folder.join("torch/hub/checkpoints");
     fs::create_dir_all(&fetched).expect("made");
@@ -90,6 +90,8 @@ fn as_the_tutorial_has_it(folder: &Path) {
     let train = || {
         let mut train = std::process::Command::new(env!("CARGO_BIN_EXE_salamander"));
         train.current_dir(folder).env("TORCH_HOME", folder.join("torch"));
+        // Where they would be fetched from.
+        train.env("SALAMANDER_TORCHVISION", folder.join("nowhere"));
         train.args(["train", "tutorial.yaml", "--set", "hyperparameters.data=photos"]);
         train.args(["--set", "hyperparameters.global_batch_size=8"]);
         train.args(["--set", "searcher.max_length={batches: 1}"]);
