@@ -6,32 +6,22 @@ mod onnxruntime;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::Arc;
 
 use salamander_data::{Dataset, open};
 use serde_json::{Value as Json, json};
 
+use crate::support::{salamander as run, summary};
+
 fn zoo(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(name)
-}
-
-/// Runs the program in a folder.
-fn run(folder: &Path, args: &[&str]) -> Result<String, String> {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_salamander"));
-    let ended = command.args(args).current_dir(folder).output().expect("the program starts");
-    match ended.status.success() {
-        true => Ok(String::from_utf8_lossy(&ended.stdout).into_owned()),
-        false => Err(String::from_utf8_lossy(&ended.stderr).into_owned()),
-    }
 }
 
 /// Trains for a moment; returns the run.
 fn train(folder: &Path, experiment: &str, sets: &[&str]) -> String {
     let sets = sets.iter().flat_map(|set| ["--set", set]);
     let args: Vec<&str> = ["train", experiment, "--json"].into_iter().chain(sets).collect();
-    let told = run(folder, &args).expect("trains");
-    let summary: Json = serde_json::from_str(told.lines().last().expect("a line")).expect("JSON");
+    let summary = summary(&run(folder, &args).expect("trains"));
     summary["dir"].as_str().expect("a folder").to_string()
 }
 
