@@ -20,6 +20,10 @@ pub fn text(row: &Row<'_>, columns: &[&str], missing: Option<&str>) -> Result<St
     match row.get(column) {
         // The text of an integer, so that it has the same bucket from a CSV and from any other file.
         Some(Value::Ints(items)) if items.len() == 1 => Ok(items[0].to_string()),
+        // Whole numbers among missing ones are floats in many a table.
+        Some(Value::Floats(items)) if items.len() == 1 && is_whole(items[0]) => {
+            Ok((items[0] as i64).to_string())
+        }
         _ => row.text(column).map(str::to_owned).map_err(|error| DecodeError::of(column, error)),
     }
 }
@@ -146,6 +150,11 @@ pub const fn ascending(boundaries: &[f32]) -> bool {
     true
 }
 
+/// Whether a float is an integer that floats tell from its neighbours.
+fn is_whole(value: f32) -> bool {
+    value.fract() == 0.0 && value.abs() < 1e7
+}
+
 /// Absent, or there without a value.
 pub(super) fn is_missing(row: &Row<'_>, column: &str) -> bool {
     match row.get(column) {
@@ -188,6 +197,7 @@ mod tests {
         check(Some(Value::Text("Bern")), None, "Bern");
         check(Some(Value::Bytes(b"Bern")), None, "Bern");
         check(Some(Value::Ints(vec![-7].into())), None, "-7");
+        check(Some(Value::Floats(vec![5.0].into())), None, "5");
         check(Some(Value::Text("")), Some("none"), "none");
         check(None, Some("none"), "none");
         check(None, None, "column \"x\": missing (the record has: )");
