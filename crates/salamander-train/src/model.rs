@@ -144,7 +144,7 @@ pub trait Model: Send + Sync {
 }
 
 /// A model with trained weights, without its type.
-pub trait Instance {
+pub trait Instance: Send {
     /// Evaluates some of the batches; `each` is called after every one and may end it.
     fn evaluate(
         &self,
@@ -153,6 +153,10 @@ pub trait Instance {
     ) -> Result<EvaluationPart, Error>;
     /// Predicts the records of some of the batches; returns how many were skipped.
     fn predict(&self, part: BatchRange<'_>, each: &mut TakePredictions<'_>) -> Result<u64, Error>;
+    /// Names of the classes of a label that is text, which predictions are written with.
+    fn label_names(&self) -> Vec<String>;
+    /// Names of its classes, which may be in its files.
+    fn class_names(&self) -> Vec<String>;
     /// What decodes records to be asked about, on any thread.
     fn decoder(&self) -> Arc<dyn RecordDecoder>;
     /// What the model says to examples of its decoder, at most so many of them at once.
@@ -178,8 +182,9 @@ impl<T: Trial> Model for ModelEntry<T> {
     }
 
     fn is_called(&self, name: &str) -> bool {
-        let type_name = std::any::type_name::<T>().rsplit("::").next().unwrap_or_default();
-        T::NAME == name || type_name == name
+        // Without the examples of one that is for several.
+        let type_name = std::any::type_name::<T>().split('<').next().unwrap_or_default();
+        T::NAME == name || type_name.rsplit("::").next() == Some(name)
     }
 
     fn hparams(&self) -> Vec<HparamInfo> {
@@ -292,15 +297,21 @@ impl<T: Trial> Model for ModelEntry<T> {
         let device = trained.device.clone().autodiff();
         let assets = trained.assets(T::Example::ASSETS)?;
         let assets = Assets::load(T::Example::ASSETS, assets)?;
-        let (model, cx) = build_in_context::<T>(trained.experiment, &device, assets)?;
+        let hp = hparams::read::<T::Hparams>(&trained.experiment.hyperparameters)?;
+        let cx = context(hp, trained.experiment, &device, assets);
+        // Its parameters are not drawn: what was learned takes their place.
+        let model = built::<T>(&cx)?;
         let tables = cx.tables.clone();
         let (model, files) = match trained.weights {
             Weights::Checkpoint(checkpoint) => {
-                let model = params::write(model, checkpoint.state.model.clone())
-                    .map_err(|reason| Error::checkpoint(&checkpoint.path, reason))?;
+                let model = match &checkpoint.weights {
+                    Some(weights) => params::fill(model, weights),
+                    None => params::write(model, checkpoint.state.model.clone()),
+                };
+                let model = model.map_err(|reason| Error::checkpoint(&checkpoint.path, reason))?;
                 (model, checkpoint.table_files())
             }
-            Weights::File(path) => (weights::load(model, path)?, Vec::new()),
+            Weights::File(path) => (weights::start(model, path)?, Vec::new()),
             Weights::Foreign(folder) => {
                 let wrong =
                     |error: BuildError| Error::model::<T>(format!("{}: {error}", folder.display()));
