@@ -10,7 +10,7 @@ use salamander_core::experiment::Experiment;
 use salamander_train::device;
 use salamander_train::trainer::Setup;
 
-use crate::support::{salamander, summary};
+use crate::program::{salamander, summary};
 
 #[test]
 fn the_gpt_learns_a_text_that_repeats_itself() {

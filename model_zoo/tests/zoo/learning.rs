@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use salamander_data::{Format, Row, Value, sink};
 
-use crate::support;
+use crate::program;
 
 /// A folder in which the program is run.
 struct Workplace {
@@ -23,7 +23,7 @@ impl Workplace {
     }
 
     fn run(&self, args: &[&str]) -> Result<String, String> {
-        support::salamander(self.folder.path(), args)
+        program::salamander(self.folder.path(), args)
     }
 
     /// Trains an experiment of the zoo on two files of this folder; returns a metric of validation.
@@ -36,7 +36,7 @@ impl Workplace {
         let mut args = vec!["train", &file, "--json", "--set", &training, "--set", &validation];
         sets.iter().for_each(|set| args.extend(["--set", set]));
         let told = self.run(&args).unwrap_or_else(|error| panic!("{experiment}: {error}"));
-        let summary = support::summary(&told);
+        let summary = program::summary(&told);
         summary["metrics"]["validation"][metric].as_f64().unwrap_or_else(|| panic!("{summary}"))
     }
 }

@@ -10,6 +10,7 @@ mod learning;
 mod mistakes;
 mod onnx;
 mod own_texts;
+mod program;
 mod sequence;
 mod serving;
 mod support;

@@ -8,7 +8,7 @@ use salamander::burn::tensor::TensorData;
 use salamander::models::foreign::{self, Tensors};
 use salamander_data::{Format, Row, Value, sink};
 
-use crate::support;
+use crate::{program, support};
 
 struct Workplace {
     folder: tempfile::TempDir,
@@ -37,14 +37,14 @@ impl Workplace {
     }
 
     fn run(&self, args: &[&str]) -> Result<String, String> {
-        support::salamander(self.folder.path(), args)
+        program::salamander(self.folder.path(), args)
     }
 
     /// Trains; returns the run.
     fn train(&self, sets: &[&str]) -> Result<String, String> {
         let sets = sets.iter().flat_map(|set| ["--set", set]);
         let args: Vec<&str> = ["train", "x.yaml", "--json"].into_iter().chain(sets).collect();
-        let summary = support::summary(&self.run(&args)?);
+        let summary = program::summary(&self.run(&args)?);
         Ok(summary["dir"].as_str().expect("a folder").to_string())
     }
 

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use salamander_data::{Dataset, open};
 use serde_json::{Value as Json, json};
 
-use crate::support::{salamander as run, summary};
+use crate::program::{salamander as run, summary};
 
 fn zoo(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(name)

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use salamander_data::{Format, Row, Value, sink};
 
-use crate::support;
+use crate::{program, support};
 
 const TEXTS: [&str; 3] =
     ["a wonderful film, warm and funny", "it is neither here nor there", "dull; the jokes are old"];
@@ -33,7 +33,7 @@ impl Workplace {
     }
 
     fn run(&self, args: &[&str]) -> Result<String, String> {
-        support::salamander(self.folder.path(), args)
+        program::salamander(self.folder.path(), args)
     }
 
     /// Writes each of the texts several times, with what `label` says of it.
@@ -65,7 +65,7 @@ impl Workplace {
         ];
         let sets = own.iter().chain(sets).flat_map(|set| ["--set", set]);
         let args: Vec<&str> = ["train", "bert.yaml", "--json"].into_iter().chain(sets).collect();
-        let summary = support::summary(&self.run(&args)?);
+        let summary = program::summary(&self.run(&args)?);
         let accuracy = &summary["metrics"]["validation"]["accuracy"];
         assert!(accuracy.as_f64().is_some_and(|found| found > 0.95), "{summary}");
         Ok(summary["dir"].as_str().expect("a folder").to_string())

@@ -1,27 +1,9 @@
-//! What several tests share: the program in a folder, and a small BERT of Hugging Face that is fine-tuned.
+//! A small BERT of Hugging Face, which several tests fine-tune.
 
 use std::fs;
 use std::path::Path;
-use std::process::Command;
 
 use salamander::models::foreign;
-
-/// Runs the program in a folder: what it printed, or what it said when it failed. It never panics.
-pub(crate) fn salamander(folder: &Path, args: &[&str]) -> Result<String, String> {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_salamander"));
-    let ended = command.args(args).current_dir(folder).output().expect("the program starts");
-    let told = String::from_utf8_lossy(&ended.stderr).into_owned();
-    assert!(!told.contains("panicked"), "{args:?}: {told}");
-    match ended.status.success() {
-        true => Ok(String::from_utf8_lossy(&ended.stdout).into_owned()),
-        false => Err(told),
-    }
-}
-
-/// The summary in the last line of `train --json`.
-pub(crate) fn summary(printed: &str) -> serde_json::Value {
-    serde_json::from_str(printed.lines().last().expect("a summary")).expect("JSON")
-}
 
 /// The fixture of salamander-models, with places for texts of the zoo's length.
 pub(crate) fn tiny_bert(to: &Path) {
