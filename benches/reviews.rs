@@ -40,8 +40,9 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
         let files = ["train.csv", "valid.csv"].map(|file| reviews.join(file).display().to_string());
         let model = model.display().to_string();
         let begun = Instant::now();
-        let arguments = [&model, &files[0], &files[1], seed, EPOCHS];
-        let other = peer.as_ref().and_then(|peer| peer.measure(&arguments));
+        let arguments = [&model, &files[0], &files[1], seed].map(String::as_str);
+        let other =
+            peer.as_ref().and_then(|peer| peer.measure(&[&arguments[..], &[EPOCHS]].concat()));
         theirs.extend(other);
         let other = other.unwrap_or(f64::NAN);
         println!(

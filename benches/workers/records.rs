@@ -54,7 +54,7 @@ pub(crate) fn reviews(folder: &Path) -> PathBuf {
 
 fn minilm(folder: &Path) {
     let config = BertConfig::parse(MINILM.as_bytes()).expect("a configuration");
-    let model = BertClassifier::new(&config, 2, &Device::flex());
+    let model = BertClassifier::new(&config, 2, &Device::flex().autodiff());
     let classes = ["negative", "positive"].map(String::from);
     bert::export(&model, &config, &classes, &Assets::default(), folder).expect("written");
     let fixture = "../crates/salamander-models/tests/fixtures/bert/tokenizer.json";
