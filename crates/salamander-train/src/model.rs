@@ -49,6 +49,7 @@ mod loaded;
 mod trained;
 
 use std::cell::OnceCell;
+use std::collections::BTreeMap;
 use std::marker::PhantomData;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -70,7 +71,9 @@ use crate::callback::Callback;
 use crate::checkpoint::Checkpoint;
 use crate::context::Context;
 use crate::evaluate::{AfterBatch, BatchRange, EvaluationPart};
-use crate::example::{AssetFiles, AssetSpec, Assets, Example, absent_inputs};
+use crate::example::{
+    AssetFiles, AssetSpec, Assets, Example, MAX_TOKENS, absent_inputs, files_said,
+};
 use crate::exchange::Alone;
 use crate::inference::{Answers, Examples, NotAnswered, RecordDecoder};
 use crate::predict::TakePredictions;
@@ -103,6 +106,11 @@ pub trait Model: Send + Sync {
     fn settle(&self, experiment: &mut Experiment, folder: &Path) -> Result<(), Error>;
     /// The folder in which its files are looked for first.
     fn folder(&self, experiment: &Experiment) -> Result<Option<PathBuf>, Error>;
+    /// Files of the example that hyperparameters stand for, by their names.
+    fn files_said(
+        &self,
+        experiment: &Experiment,
+    ) -> Result<BTreeMap<&'static str, Vec<u8>>, Error>;
     /// The hyperparameters with which a folder of another program can be used as it is; see [`Trial::adopts`].
     fn adopts(&self, folder: &Path) -> Option<Value>;
     /// The layouts of other programs that it can be exported in.
@@ -213,6 +221,19 @@ impl<T: Trial> Model for ModelEntry<T> {
 
     fn folder(&self, experiment: &Experiment) -> Result<Option<PathBuf>, Error> {
         Ok(T::folder(&hparams::read::<T::Hparams>(&experiment.hyperparameters)?))
+    }
+
+    fn files_said(
+        &self,
+        experiment: &Experiment,
+    ) -> Result<BTreeMap<&'static str, Vec<u8>>, Error> {
+        let hp = hparams::read::<T::Hparams>(&experiment.hyperparameters)?;
+        let said = T::max_tokens(&hp);
+        if said.is_some() && T::Example::ASSETS.iter().all(|spec| spec.file != MAX_TOKENS) {
+            let reason = format!("model {}: its example has no {MAX_TOKENS} in optional_files", T::NAME);
+            return Err(Error::Invalid(reason));
+        }
+        Ok(files_said(said))
     }
 
     fn adopts(&self, folder: &Path) -> Option<Value> {

@@ -175,6 +175,12 @@ pub trait Trial: Module + 'static {
         None
     }
 
+    /// The most tokens of a text, in the place of what `max_length` says in the example, which must have
+    /// [`MAX_TOKENS`](crate::example::MAX_TOKENS) among its optional files: the number is part of the run like those.
+    fn max_tokens(_hp: &Self::Hparams) -> Option<usize> {
+        None
+    }
+
     /// Data that hyperparameters name, for experiments that say nothing under `data`.
     fn data(_hp: &Self::Hparams) -> Option<DataPaths> {
         None

@@ -43,6 +43,9 @@ pub struct Hp {
     /// In the place of what `config.json` says.
     #[hparam(default = None, min = 0.0, max = 1.0)]
     dropout: Option<f64>,
+    /// The most tokens of a text; 128 by default. What is longer is cut.
+    #[hparam(default = None, min = 3)]
+    max_length: Option<usize>,
     /// Begins with a fresh head, whatever the file has.
     #[hparam(default = false)]
     new_head: bool,
@@ -79,6 +82,10 @@ impl<E: LabelledTexts> Trial for FineTuned<E> {
 
     fn folder(hp: &Hp) -> Option<PathBuf> {
         Some(hp.bert_type.clone())
+    }
+
+    fn max_tokens(hp: &Hp) -> Option<usize> {
+        hp.max_length
     }
 
     fn build(cx: &Context<Hp>) -> Result<Self, BuildError> {
@@ -148,7 +155,11 @@ impl<E: LabelledTexts> Trial for FineTuned<E> {
         let mut graph = Graph::new(Self::NAME);
         let logits = self.bert.lay_out(&mut graph);
         graph.classes(&logits, classes.len(), &classes);
-        graph.say("preprocessing", "tokenizer.json beside this file, at most 128 tokens");
+        let most = cx.assets.tokenizer("tokenizer.json").map_or(0, Tokenizer::max_length);
+        graph.say(
+            "preprocessing",
+            &format!("tokenizer.json beside this file, at most {most} tokens"),
+        );
         graph.write(&folder.join(onnx::FILE))?;
         Ok(bert::export_tokenizer(&config, &cx.assets, folder)?)
     }

@@ -16,7 +16,7 @@ use bert::LabelledTexts;
 #[example(
     files = ["config.json"],
     optional_files = [
-        "tokenizer_config.json", "special_tokens_map.json", "vocab.txt", "vocab.json", "merges.txt"
+        "tokenizer_config.json", "special_tokens_map.json", "vocab.txt", "vocab.json", "merges.txt", "max_tokens.txt"
     ]
 )]
 pub struct Review {
@@ -48,7 +48,7 @@ impl LabelledTexts for Review {
 #[example(
     files = ["config.json"],
     optional_files = [
-        "tokenizer_config.json", "special_tokens_map.json", "vocab.txt", "vocab.json", "merges.txt"
+        "tokenizer_config.json", "special_tokens_map.json", "vocab.txt", "vocab.json", "merges.txt", "max_tokens.txt"
     ]
 )]
 pub struct TextPair {

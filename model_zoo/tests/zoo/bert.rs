@@ -209,6 +209,11 @@ fn mistakes_are_told_before_a_run_begins() {
         error.contains("texts of 128 tokens (max_length) are longer than the model's 24"),
         "{error}"
     );
+    reviews.write(", max_length: 24");
+    let draft =
+        program.experiment(reviews.path("bert.yaml"), &Overrides::default(), reviews.path("short"));
+    draft.expect("a draft").start().expect("fits").wait().expect("trains");
+    reviews.write("");
 
     fs::remove_file(reviews.path("tiny/tokenizer.json")).expect("removed");
     let error = start();

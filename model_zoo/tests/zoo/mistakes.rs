@@ -153,6 +153,15 @@ fn empty_texts_are_special_tokens_and_long_ones_are_cut() {
     assert_eq!(found[2], found[3], "a word more than 126 and two special tokens");
     assert_eq!(found[2], found[4]);
     assert!(found[5] != found[0] && found[5] != found[2], "{found:?}");
+    // As long as a hyperparameter says, in whatever the run is used for.
+    let short = place.train(&["hyperparameters.max_length=12"]).expect("trains");
+    let text = format!("text\n{0}\n{0}dull\n{1}\n", film(10), film(3));
+    fs::write(place.path("texts.csv"), text).expect("written");
+    let told = place.predicted(&short, "texts.csv").expect("predicted");
+    let found: Vec<String> = told.lines().map(logits).collect();
+    assert!(found[0] == found[1] && found[0] != found[2], "{found:?}");
+    let error = place.train(&["hyperparameters.max_length=2"]).expect_err("no room for a text");
+    assert!(error.contains("max_length"), "{error}");
     // Where nothing is required, nothing is missing: a column is.
     fs::write(place.path("other.csv"), "words\nfilm\n").expect("written");
     let error = place.predicted(&run, "other.csv").expect_err("no such column");

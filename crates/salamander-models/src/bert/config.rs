@@ -162,7 +162,7 @@ impl BertConfig {
         }
         match length > self.longest() {
             true => Err(format!(
-                "texts of {length} tokens (max_length) are longer than the model's {}",
+                "texts of {length} tokens (max_length) are longer than the model's {0}: cut them at {0}",
                 self.longest()
             )),
             false => Ok(()),

@@ -97,18 +97,19 @@ impl AssetFiles {
     }
 
     /// The same in a process that trains: a job's pods also look into the folder that the model names, and make what is
-    /// not there from the training data if the experiment says so.
+    /// not there from the training data if the experiment says so. `said` is what hyperparameters stand for.
     pub(crate) fn of_training(
         specs: &[AssetSpec],
         folder: &Path,
         named: Option<&Path>,
         data: &Data,
+        said: BTreeMap<&'static str, Vec<u8>>,
     ) -> Result<Self, Error> {
         match Self::kept(specs, folder)? {
             Some(kept) => Ok(kept),
             None => {
                 let named: Vec<&Path> = named.into_iter().collect();
-                Self::of_job(specs, brought().as_deref(), &named, data)
+                Ok(Self::of_job(specs, brought().as_deref(), &named, data)?.with(said))
             }
         }
     }

@@ -1,5 +1,6 @@
 //! Statistics and vocabularies that examples are read with: what an example asks for, and what was loaded for it.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -17,6 +18,14 @@ use super::{Tokenizer, Tokens};
 use crate::Error;
 #[cfg(feature = "text")]
 use salamander_data::{Row, Value};
+
+/// The file with the most tokens of a text, if it is not for the example to say.
+pub const MAX_TOKENS: &str = "max_tokens.txt";
+
+/// The files that hyperparameters stand for, by their names.
+pub(crate) fn files_said(max_tokens: Option<usize>) -> BTreeMap<&'static str, Vec<u8>> {
+    max_tokens.into_iter().map(|most| (MAX_TOKENS, most.to_string().into_bytes())).collect()
+}
 
 /// A file that examples are read with. It belongs to the run, as the weights do: with another one the model's inputs
 /// mean something else.
@@ -291,7 +300,7 @@ fn asset(spec: &AssetSpec, bytes: &[u8], files: &AssetFiles) -> Result<Asset, St
         AssetKind::Classes => Ok(Asset::Classes(vocabulary(path, bytes, 0)?)),
         #[cfg(feature = "text")]
         AssetKind::Tokenizer { max_length } => {
-            let tokenizer = Tokenizer::parse(bytes, length(max_length, files))
+            let tokenizer = Tokenizer::parse(bytes, length(max_length, files)?)
                 .map_err(|error| format!("tokenizer {}: {error}", spec.file))?;
             Ok(Asset::Tokenizer { file: spec.file, tokenizer: Box::new(tokenizer) })
         }

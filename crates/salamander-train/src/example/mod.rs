@@ -56,7 +56,8 @@ use salamander_data::Row;
 
 pub(crate) use absent::absent_inputs;
 pub use asset_files::AssetFiles;
-pub use assets::{AssetKind, AssetSpec, Assets, ExampleContext};
+pub(crate) use assets::files_said;
+pub use assets::{AssetKind, AssetSpec, Assets, ExampleContext, MAX_TOKENS};
 pub use augment::{Augmentation, Augmented};
 pub use buckets::{
     ascending, bucket_texts, bucketed, class_number, feature_or, hashed_columns, label_text,

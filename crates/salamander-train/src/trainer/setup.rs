@@ -11,7 +11,7 @@ use salamander_data::{Dataset, Format, OpenOptions, open_indexed};
 
 use crate::callback::Callback;
 use crate::checkpoint::{Checkpoint, Keeping};
-use crate::example::{AssetFiles, Assets, Example};
+use crate::example::{AssetFiles, Assets, Example, files_said};
 use crate::model::{build_in_context, with_pretrained};
 use crate::tables::Tables;
 use crate::trainer::StreamedData;
@@ -47,8 +47,9 @@ impl Setup {
     /// What the records of a model are read with.
     pub(crate) fn assets<T: Trial>(&self) -> Result<Assets, Error> {
         let (specs, data) = (T::Example::ASSETS, &self.experiment.data);
-        let named = T::folder(&hparams::read::<T::Hparams>(&self.experiment.hyperparameters)?);
-        let files = AssetFiles::of_training(specs, &self.folder, named.as_deref(), data)?;
+        let hp = hparams::read::<T::Hparams>(&self.experiment.hyperparameters)?;
+        let (named, said) = (T::folder(&hp), files_said(T::max_tokens(&hp)));
+        let files = AssetFiles::of_training(specs, &self.folder, named.as_deref(), data, said)?;
         Assets::load(specs, files)
     }
 
@@ -87,15 +88,16 @@ pub fn open_data(what: &str, paths: &[String], data: &Data) -> Result<Arc<Datase
 }
 
 /// Opens all data of an experiment. The indexes are kept in the run's folder, so that a resumed run and every
-/// worker of a distributed one start at once; the callbacks are told how far it is.
+/// worker of a distributed one start at once; the callbacks are told how far it is. Who waits for records that are
+/// still to be written is told to `stop`.
 pub fn open_all(
     experiment: &Experiment,
     folder: &Path,
     callbacks: &mut Vec<Box<dyn Callback>>,
+    stop: &AtomicBool,
 ) -> Result<(Arc<Dataset>, Option<Arc<Dataset>>), Error> {
-    let stop = AtomicBool::new(false);
     let OpenedData { training, validation, .. } =
-        OpenedData::open(experiment, folder, callbacks, &stop)?;
+        OpenedData::open(experiment, folder, callbacks, stop)?;
     Ok((training, validation))
 }
 

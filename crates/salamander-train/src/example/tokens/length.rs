@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::example::AssetFiles;
+use crate::example::{AssetFiles, MAX_TOKENS};
 
 /// As `max_length` of a text: as many tokens as the model takes that `config.json`, which has to be one of the
 /// example's files, is of, or fewer where `tokenizer_config.json` says so; 512 at most.
@@ -12,15 +12,23 @@ pub const LENGTH_OF_MODEL: usize = usize::MAX;
 const MOST: usize = 512;
 
 /// The length that is meant: the one that is given, or that of the files.
-pub(in crate::example) fn length(given: usize, files: &AssetFiles) -> usize {
+pub(in crate::example) fn length(given: usize, files: &AssetFiles) -> Result<usize, String> {
+    if let Some(bytes) = files.get(MAX_TOKENS) {
+        let text = String::from_utf8_lossy(bytes);
+        // There are two special ones around a text.
+        let said = text.trim().parse::<usize>().ok().filter(|said| *said > 2);
+        return said.ok_or_else(|| {
+            format!("{MAX_TOKENS}: {:?} is no number of tokens above 2", text.trim())
+        });
+    }
     let json = |name| files.get(name).and_then(|bytes| serde_json::from_slice(bytes).ok());
-    match json("config.json") {
+    Ok(match json("config.json") {
         Some(config) if given == LENGTH_OF_MODEL => {
             let settings: Option<Value> = json("tokenizer_config.json");
             of_model(&config, &settings.unwrap_or_default())
         }
         _ => given,
-    }
+    })
 }
 
 /// What the files do not say is left to who builds the model, and refuses what does not fit.
@@ -42,6 +50,19 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn a_file_says_it_before_all_others() {
+        let check = |text: &str, expected: Result<usize, &str>| {
+            let files = AssetFiles::default().with([(MAX_TOKENS, text.into())].into());
+            assert_eq!(length(128, &files), expected.map_err(str::to_string));
+        };
+        check("64", Ok(64));
+        check("300\n", Ok(300));
+        check("2", Err("max_tokens.txt: \"2\" is no number of tokens above 2"));
+        check("many", Err("max_tokens.txt: \"many\" is no number of tokens above 2"));
+        assert_eq!(length(128, &AssetFiles::default()), Ok(128));
+    }
 
     #[test]
     fn the_shortest_bound_holds() {
