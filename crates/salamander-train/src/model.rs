@@ -107,10 +107,8 @@ pub trait Model: Send + Sync {
     /// The folder in which its files are looked for first.
     fn folder(&self, experiment: &Experiment) -> Result<Option<PathBuf>, Error>;
     /// Files of the example that hyperparameters stand for, by their names.
-    fn files_said(
-        &self,
-        experiment: &Experiment,
-    ) -> Result<BTreeMap<&'static str, Vec<u8>>, Error>;
+    fn files_said(&self, experiment: &Experiment)
+    -> Result<BTreeMap<&'static str, Vec<u8>>, Error>;
     /// The hyperparameters with which a folder of another program can be used as it is; see [`Trial::adopts`].
     fn adopts(&self, folder: &Path) -> Option<Value>;
     /// The layouts of other programs that it can be exported in.
@@ -230,7 +228,8 @@ impl<T: Trial> Model for ModelEntry<T> {
         let hp = hparams::read::<T::Hparams>(&experiment.hyperparameters)?;
         let said = T::max_tokens(&hp);
         if said.is_some() && T::Example::ASSETS.iter().all(|spec| spec.file != MAX_TOKENS) {
-            let reason = format!("model {}: its example has no {MAX_TOKENS} in optional_files", T::NAME);
+            let reason =
+                format!("model {}: its example has no {MAX_TOKENS} in optional_files", T::NAME);
             return Err(Error::Invalid(reason));
         }
         Ok(files_said(said))

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use salamander::models::foreign;
 use salamander::run::{Overrides, Program, Which};
+use salamander_core::environment::TORCHVISION;
 use salamander_data::{Format, Row, Value, sink};
 
 /// Pictures of two classes: bright left halves, and bright right halves.
@@ -91,7 +92,7 @@ fn as_the_tutorial_has_it(folder: &Path) {
         let mut train = std::process::Command::new(env!("CARGO_BIN_EXE_salamander"));
         train.current_dir(folder).env("TORCH_HOME", folder.join("torch"));
         // Where they would be fetched from.
-        train.env("SALAMANDER_TORCHVISION", folder.join("nowhere"));
+        train.env(TORCHVISION.name, folder.join("nowhere"));
         train.args(["train", "tutorial.yaml", "--set", "hyperparameters.data=photos"]);
         train.args(["--set", "hyperparameters.global_batch_size=8"]);
         train.args(["--set", "searcher.max_length={batches: 1}"]);
