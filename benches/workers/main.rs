@@ -23,7 +23,7 @@ const ROUNDS: usize = 3;
 const SECONDS: &str = "6";
 
 /// A model of both, and what it is trained by.
-struct Measured {
+struct ComparedModel {
     name: &'static str,
     /// Its name here.
     entrypoint: &'static str,
@@ -35,8 +35,8 @@ struct Measured {
     steps: [u64; 2],
 }
 
-const MODELS: [Measured; 8] = [
-    Measured {
+const MODELS: [ComparedModel; 8] = [
+    ComparedModel {
         name: "mlp",
         entrypoint: "mnist_mlp",
         hyperparameters: "",
@@ -44,7 +44,7 @@ const MODELS: [Measured; 8] = [
         records: records::digits,
         steps: [200, 2200],
     },
-    Measured {
+    ComparedModel {
         name: "conv16",
         entrypoint: "mnist_conv16",
         hyperparameters: "",
@@ -52,7 +52,7 @@ const MODELS: [Measured; 8] = [
         records: records::digits,
         steps: [100, 1300],
     },
-    Measured {
+    ComparedModel {
         name: "conv32",
         entrypoint: "mnist_conv32",
         hyperparameters: "",
@@ -60,7 +60,7 @@ const MODELS: [Measured; 8] = [
         records: records::digits,
         steps: [20, 220],
     },
-    Measured {
+    ComparedModel {
         name: "resnet20",
         entrypoint: "cifar_resnet20",
         hyperparameters: "",
@@ -68,7 +68,7 @@ const MODELS: [Measured; 8] = [
         records: records::pictures,
         steps: [10, 120],
     },
-    Measured {
+    ComparedModel {
         name: "resnet18",
         entrypoint: "photos",
         hyperparameters: "arch: resnet18",
@@ -76,7 +76,7 @@ const MODELS: [Measured; 8] = [
         records: records::photos,
         steps: [4, 34],
     },
-    Measured {
+    ComparedModel {
         name: "mobilenet_v2",
         entrypoint: "photos",
         hyperparameters: "arch: mobilenet_v2",
@@ -84,7 +84,7 @@ const MODELS: [Measured; 8] = [
         records: records::photos,
         steps: [5, 65],
     },
-    Measured {
+    ComparedModel {
         name: "minilm",
         entrypoint: "bert_reviews",
         hyperparameters: "bert_type: minilm",
@@ -92,7 +92,7 @@ const MODELS: [Measured; 8] = [
         records: records::reviews,
         steps: [4, 44],
     },
-    Measured {
+    ComparedModel {
         name: "gpt",
         entrypoint: "gpt_bytes",
         hyperparameters: "dropout: 0.0",
@@ -116,7 +116,8 @@ fn main() -> ExitCode {
     let record = Record::begin("workers");
     println!("two workers of one thread, f32, steps/s (median of {ROUNDS} rounds)");
     println!("{:<14} {:>12} {:>12} {:>8}", "model", "salamander", "ddp (gloo)", "ratio");
-    let asked = |model: &&Measured| words.is_empty() || words.iter().any(|word| word == model.name);
+    let asked =
+        |model: &&ComparedModel| words.is_empty() || words.iter().any(|word| word == model.name);
     for model in MODELS.iter().filter(asked) {
         let folder = tempfile::tempdir().expect("a folder");
         let file = model.write_experiment(folder.path());
@@ -146,7 +147,7 @@ fn measured_models() -> Models {
     ]
 }
 
-impl Measured {
+impl ComparedModel {
     fn write_experiment(&self, folder: &Path) -> PathBuf {
         let training = (self.records)(folder);
         let Self { entrypoint, hyperparameters, batch, .. } = self;

@@ -27,10 +27,10 @@ pub struct Hp {
 }
 
 /// Examples that are ids, and something that happened or not.
-pub trait Ids: Example + Clone + Debug {
+pub trait RecordsOfIds: Example + Clone + Debug {
     /// The name of the trial.
     const TRIAL: &'static str;
-    /// Ids of a record.
+    /// RecordsOfIds of a record.
     const FIELDS: usize;
 
     /// `[records, fields]`
@@ -40,7 +40,7 @@ pub trait Ids: Example + Clone + Debug {
     fn happened(batch: &Self::Batch) -> &Tensor<1, Int>;
 }
 
-impl Ids for Click {
+impl RecordsOfIds for Click {
     const TRIAL: &str = "deepfm";
     const FIELDS: usize = FIELDS;
 
@@ -55,13 +55,13 @@ impl Ids for Click {
 
 /// A factorisation machine and hidden layers.
 #[derive(Module, Debug)]
-pub struct DeepFm<E: Ids = Click> {
+pub struct DeepFm<E: RecordsOfIds = Click> {
     net: FactorNet,
     #[module(skip)]
     examples: PhantomData<E>,
 }
 
-impl<E: Ids> Trial for DeepFm<E> {
+impl<E: RecordsOfIds> Trial for DeepFm<E> {
     const NAME: &str = E::TRIAL;
     type Hparams = Hp;
     type Example = E;

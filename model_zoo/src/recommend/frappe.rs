@@ -3,7 +3,7 @@
 
 use salamander::prelude::*;
 
-use super::deepfm::{DeepFm, Ids};
+use super::deepfm::{DeepFm, RecordsOfIds};
 
 /// The user, the app and eight things about the situation.
 const FIELDS: usize = 10;
@@ -20,7 +20,7 @@ pub struct Visit {
     label: u8,
 }
 
-impl Ids for Visit {
+impl RecordsOfIds for Visit {
     const TRIAL: &str = "frappe_deepfm";
     const FIELDS: usize = FIELDS;
 

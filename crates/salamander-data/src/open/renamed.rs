@@ -15,7 +15,7 @@ pub(super) struct Renamed {
 }
 
 /// What becomes of a column.
-enum Fate<'a> {
+enum ColumnFate<'a> {
     Stays,
     /// Another one gets its name.
     Goes,
@@ -36,13 +36,13 @@ impl Renamed {
 
     /// What becomes of each of these columns. A column that is not there gives its name to nobody: who predicts may
     /// have files that were written for the model.
-    fn fates<'a>(&'a self, found: &[&str]) -> Vec<Fate<'a>> {
+    fn fates<'a>(&'a self, found: &[&str]) -> Vec<ColumnFate<'a>> {
         let is_there = |(_, from): &(&String, &String)| found.contains(&from.as_str());
         let used: Vec<_> = self.columns.iter().filter(is_there).collect();
         let fate = |name: &&str| match used.iter().find(|(_, from)| from == name) {
-            Some((to, _)) => Fate::IsCalled(to),
-            None if used.iter().any(|(to, _)| to == name) => Fate::Goes,
-            None => Fate::Stays,
+            Some((to, _)) => ColumnFate::IsCalled(to),
+            None if used.iter().any(|(to, _)| to == name) => ColumnFate::Goes,
+            None => ColumnFate::Stays,
         };
         found.iter().map(fate).collect()
     }
@@ -51,9 +51,9 @@ impl Renamed {
         let fates = self.fates(&row.columns().map(|(name, _)| name).collect::<Vec<_>>());
         let renamed = row.into_columns().into_iter().zip(fates);
         let renamed = renamed.filter_map(|((name, value), fate)| match fate {
-            Fate::Stays => Some((name, value)),
-            Fate::Goes => None,
-            Fate::IsCalled(name) => Some((Cow::Borrowed(name), value)),
+            ColumnFate::Stays => Some((name, value)),
+            ColumnFate::Goes => None,
+            ColumnFate::IsCalled(name) => Some((Cow::Borrowed(name), value)),
         });
         Row::new(renamed.collect())
     }
@@ -62,9 +62,9 @@ impl Renamed {
         let fates = self.fates(&columns.iter().map(|info| info.name.as_str()).collect::<Vec<_>>());
         let renamed = columns.into_iter().zip(fates);
         let renamed = renamed.filter_map(|(info, fate)| match fate {
-            Fate::Stays => Some(info),
-            Fate::Goes => None,
-            Fate::IsCalled(name) => Some(ColumnInfo { name: name.to_owned(), ..info }),
+            ColumnFate::Stays => Some(info),
+            ColumnFate::Goes => None,
+            ColumnFate::IsCalled(name) => Some(ColumnInfo { name: name.to_owned(), ..info }),
         });
         renamed.collect()
     }
