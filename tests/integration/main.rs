@@ -24,6 +24,9 @@ mod hub_upkeep;
 mod interop;
 mod interrupted;
 #[cfg(feature = "long")]
+#[path = "../../model_zoo/tests/zoo/support.rs"]
+mod hugging_face;
+#[cfg(feature = "long")]
 mod long;
 mod old_master;
 mod outputs;

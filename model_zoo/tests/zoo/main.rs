@@ -5,7 +5,6 @@ mod cifar;
 mod gpt;
 mod imagenet;
 mod invariance;
-mod kills;
 mod learning;
 mod mistakes;
 mod onnx;

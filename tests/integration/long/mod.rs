@@ -4,6 +4,7 @@
 //! - `chaos`: many faults in one run, and every record counted
 //! - `cluster`: the real program in pods
 //! - `hub`: a hub and its trials, killed thirty times
+//! - `models`: those that people have, under kills
 //! - `new_crate`: what `salamander new` writes, built from nothing
 //! - `recommenders`: every recommender learns, on servers too
 //! - `search`: searches that are killed many times
@@ -12,6 +13,7 @@
 mod chaos;
 mod cluster;
 mod hub;
+mod models;
 mod new_crate;
 mod recommenders;
 mod search;
