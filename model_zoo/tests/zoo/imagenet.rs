@@ -9,6 +9,8 @@ use salamander::run::{Overrides, Program, Which};
 use salamander_core::environment::TORCHVISION;
 use salamander_data::{Format, Row, Value, sink};
 
+use crate::program;
+
 /// Pictures of two classes: bright left halves, and bright right halves.
 fn pictures(folder: &Path, count: usize) {
     let mut out = sink::create(folder, Format::ImageFolder).expect("a folder");
@@ -88,30 +90,27 @@ fn as_the_tutorial_has_it(folder: &Path) {
     let fetched = folder.join("torch/hub/checkpoints");
     fs::create_dir_all(&fetched).expect("made");
     fs::write(folder.join("tutorial.yaml"), TUTORIAL).expect("written");
-    let train = |sets: &[&str]| {
+    let train = || {
         let mut train = std::process::Command::new(env!("CARGO_BIN_EXE_salamander"));
         train.current_dir(folder).env("TORCH_HOME", folder.join("torch"));
         // Where they would be fetched from.
         train.env(TORCHVISION.name, folder.join("nowhere"));
-        train.args(["train", "tutorial.yaml", "--json"]);
-        sets.iter().for_each(|set| drop(train.args(["--set", set])));
+        train.args(["train", "tutorial.yaml", "--json", "--set", "hyperparameters.data=few"]);
         let ended = train.output().expect("starts");
-        let told = [ended.stdout, ended.stderr].concat();
-        (ended.status.success(), String::from_utf8_lossy(&told).into_owned())
+        let told = |bytes| String::from_utf8_lossy(bytes).into_owned();
+        match ended.status.success() {
+            true => Ok(told(&ended.stdout)),
+            false => Err(told(&ended.stderr)),
+        }
     };
-    let data = ["hyperparameters.data=few"];
     pictures(&folder.join("few/train"), 4);
     pictures(&folder.join("few/val"), 2);
-    let (trained, told) = train(&data);
-    assert!(!trained && told.contains("has no resnet18-*.pth"), "{told}");
+    let error = train().expect_err("no weights");
+    assert!(error.contains("has no resnet18-*.pth"), "{error}");
     let weights = folder.join("weights/resnet18.safetensors");
     fs::copy(weights, fetched.join("resnet18-f37072fd.safetensors")).expect("copied");
     // All ten epochs of it; four pictures are less than a batch of 256.
-    let (trained, told) = train(&data);
-    assert!(trained, "{told}");
-    let summary =
-        told.lines().find_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
-    let summary = summary.unwrap_or_else(|| panic!("no summary in {told}"));
+    let summary = program::summary(&train().expect("trains"));
     assert_eq!(summary["steps"], 10, "{summary}");
     assert!(summary["metrics"]["validation"]["top_5"].is_number(), "{summary}");
 }
