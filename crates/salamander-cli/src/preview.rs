@@ -100,7 +100,7 @@ impl From<&Trial> for PreviewRow {
     fn from(trial: &Trial) -> Self {
         Self {
             id: trial.id.0,
-            hparams: trial.hparams.clone(),
+            hparams: trial.hparams(),
             length: trial.length(),
             metric: trial.metric(),
             reason: trial.reason.clone(),

@@ -9,6 +9,7 @@ use crate::space::{BELOW_ONE, Distribution, LocatedPoint};
 const MOST_CELLS: usize = 32;
 
 /// What the values along an axis are.
+#[derive(Clone, Debug)]
 pub(crate) enum AxisModel {
     /// All.
     Fine,

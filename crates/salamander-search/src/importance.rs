@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::forest::{Sample, explained};
 use crate::machine::Search;
+use crate::space::Distribution;
 use crate::trial::Trial;
 
 /// With fewer trials nothing can be told.
@@ -44,7 +45,7 @@ pub enum ImportanceError {
 /// length, and functional ANOVA says how much of its variance each hyperparameter explains. What is not a number counts
 /// as the worst that was measured.
 pub fn importance(search: &Search) -> Result<Importance, ImportanceError> {
-    let axes: Vec<(String, _)> =
+    let axes: Vec<(String, &Distribution)> =
         search.space().drawn().map(|(_, path, distribution)| (path, distribution)).collect();
     if axes.is_empty() {
         return Err(ImportanceError::NoRanges);
@@ -61,17 +62,15 @@ pub fn importance(search: &Search) -> Result<Importance, ImportanceError> {
     if measured.len() < FEWEST || worst.is_infinite() {
         return Err(ImportanceError::TooFew(measured.len()));
     }
-    let sample = |(trial, score): &(&Trial, f64)| Sample {
-        // What is not there for this trial cannot have mattered: it stands in the middle.
-        at: axes
-            .iter()
-            .map(|(path, distribution)| {
-                let pointer = format!("/{}", path.replace('.', "/"));
-                let value = trial.hparams.pointer(&pointer);
-                value.and_then(|value| distribution.place(value)).unwrap_or(0.5)
-            })
-            .collect(),
-        score: if score.is_finite() { *score } else { worst },
+    let sample = |(trial, score): &(&Trial, f64)| {
+        let values = trial.hparams();
+        let place = |(path, distribution): &(String, &Distribution)| {
+            let value = values.pointer(&format!("/{}", path.replace('.', "/")));
+            // What is not there for this trial cannot have mattered: it stands in the middle.
+            value.and_then(|value| distribution.place(value)).unwrap_or(0.5)
+        };
+        let at = axes.iter().map(place).collect();
+        Sample { at, score: if score.is_finite() { *score } else { worst } }
     };
     let samples: Vec<Sample> = measured.iter().map(sample).collect();
     let shares = explained(&samples, axes.len(), search.method().seed)
@@ -116,7 +115,7 @@ mod tests {
         for number in 1..=trials {
             let trial = crate::TrialId(number);
             let known = search.trial(trial).expect("made");
-            let (length, metric) = (known.until, metric(&known.hparams));
+            let (length, metric) = (known.until, metric(&known.hparams()));
             search.arrive(SearchEvent::Report { trial, length, metric });
         }
         search

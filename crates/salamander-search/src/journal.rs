@@ -16,15 +16,20 @@ pub struct HeardEvent {
 impl HeardEvent {
     /// As a line of a journal.
     pub fn to_line(&self) -> String {
-        let mut line = match self.event {
+        // Written out: a search may hear tens of thousands of these in a second.
+        let event = match self.event {
             // Bits, so that what is not a number, or nearly none, comes back as it was.
-            SearchEvent::Report { trial, length, metric } => json!({"report": {
-                "trial": trial, "length": length, "metric": metric, "bits": metric.to_bits()}}),
-            SearchEvent::Ended { trial, how } => json!({"ended": {"trial": trial, "how": how}}),
-            SearchEvent::OutOfTime => json!({"out_of_time": {}}),
+            SearchEvent::Report { trial, length, metric } => format!(
+                "\"report\":{{\"trial\":{trial},\"length\":{length},\"metric\":{},\"bits\":{}}}",
+                Json::from(metric),
+                metric.to_bits()
+            ),
+            SearchEvent::Ended { trial, how } => {
+                format!("\"ended\":{}", json!({"trial": trial, "how": how}))
+            }
+            SearchEvent::OutOfTime => "\"out_of_time\":{}".to_string(),
         };
-        line["seconds"] = json!(self.seconds);
-        line.to_string()
+        format!("{{{event},\"seconds\":{}}}", Json::from(self.seconds))
     }
 
     /// From a line of a journal; `None`: the line is torn or not one of ours.
@@ -68,6 +73,12 @@ mod tests {
             let heard = HeardEvent { event, seconds: 1.25 };
             assert_eq!(HeardEvent::from_line(&heard.to_line()), Some(heard));
         }
+        let event = SearchEvent::Report { trial, length: 7, metric: 0.5 };
+        let line = r#"{"report":{"trial":3,"length":7,"metric":0.5,"bits":4602678819172646912},"seconds":2.0}"#;
+        assert_eq!(HeardEvent { event, seconds: 2.0 }.to_line(), line);
+        let event = SearchEvent::Ended { trial, how: Ending::Failed };
+        let line = r#"{"ended":{"trial":3,"how":"failed"},"seconds":2.0}"#;
+        assert_eq!(HeardEvent { event, seconds: 2.0 }.to_line(), line);
         let event = SearchEvent::Report { trial, length: 1, metric: f64::NAN };
         let nan = HeardEvent { event, seconds: 0.0 }.to_line();
         let Some(SearchEvent::Report { metric, .. }) = HeardEvent::from_line(&nan).map(|h| h.event)

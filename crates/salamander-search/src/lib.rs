@@ -17,6 +17,8 @@
 mod asked;
 mod density;
 #[cfg(test)]
+mod determined;
+#[cfg(test)]
 mod endings;
 mod file;
 mod forest;

@@ -5,16 +5,21 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::sync::Arc;
 
 use salamander_core::experiment::ReportOrder;
 use salamander_core::seed::{Rng, derive};
 use serde_json::Value as Json;
 
+use crate::density::AxisModel;
 use crate::method::{Method, Proposals};
 use crate::scheduler::{Decision, Scheduler};
 use crate::space::{LocatedPoint, Space};
 use crate::tpe::{Observation, Tpe};
-use crate::trial::{Trial, TrialState};
+use crate::trial::{Trial, TrialState, ValueSource};
+
+/// So many trials have their room from the beginning.
+const MOST_RESERVED: u64 = 100_000;
 
 /// A trial of a search, from 1.
 #[derive(
@@ -105,8 +110,10 @@ pub enum Instruction {
 #[derive(Debug)]
 pub struct Search {
     method: Method,
-    space: Space,
+    space: Arc<Space>,
     scheduler: Box<dyn Scheduler>,
+    /// What is drawn, with its place in a point, for searchers that learn.
+    axes: Vec<(usize, AxisModel)>,
     /// The points of a grid that are left, the next one last.
     grid: Vec<Json>,
     trials: Vec<Trial>,
@@ -129,12 +136,22 @@ impl Search {
         };
         grid.reverse();
         let scheduler = method.scheduler();
+        let axes = match method.proposals {
+            Proposals::Tpe { .. } => space
+                .drawn()
+                .map(|(index, _, distribution)| (index, AxisModel::new(distribution)))
+                .collect(),
+            Proposals::Single | Proposals::Random | Proposals::Grid => Vec::new(),
+        };
+        // Room that is not used costs nothing, and what is copied as they become more does.
+        let trials = Vec::with_capacity(method.max_trials.min(MOST_RESERVED) as usize);
         Ok(Self {
             method,
-            space,
+            space: Arc::new(space),
             scheduler,
+            axes,
             grid,
-            trials: Vec::new(),
+            trials,
             best: None,
             over: false,
             running: BTreeSet::new(),
@@ -375,22 +392,21 @@ impl Search {
     fn create(&mut self, bracket: usize, actions: &mut Vec<TrialAction>) {
         let id = TrialId(self.trials.len() as u64 + 1);
         let Method { proposals, seed, .. } = self.method;
-        let (point, hparams, reason) = match proposals {
+        let drawn = |point| ValueSource::Drawn(Arc::clone(&self.space), point);
+        let (source, reason) = match proposals {
             Proposals::Grid => match self.grid.pop() {
-                Some(values) => (None, values, "the next point of the grid"),
+                Some(values) => {
+                    (ValueSource::Given(Box::new(values)), "the next point of the grid")
+                }
                 None => return,
             },
             Proposals::Tpe { startup } => {
-                let observations = self.observations();
-                let tpe = Tpe { space: &self.space, startup };
-                let (point, reason) = tpe.propose(seed, id, &observations);
-                let values = self.space.values(&point);
-                (Some(point), values, reason)
+                let tpe = Tpe { space: &self.space, axes: &self.axes, startup };
+                let (point, reason) = tpe.propose(seed, id, &self.observations());
+                (drawn(point), reason)
             }
             Proposals::Single | Proposals::Random => {
-                let point = self.space.random(seed, id.0);
-                let values = self.space.values(&point);
-                (Some(point), values, "drawn at random")
+                (drawn(self.space.random(seed, id.0)), "drawn at random")
             }
         };
         let until = self.scheduler.first_length(bracket);
@@ -399,17 +415,16 @@ impl Search {
         self.running.insert((until, id));
         self.trials.push(Trial {
             id,
-            hparams,
             state: TrialState::Running,
             until,
             reports: Vec::new(),
             heard: 0,
             reason: reason.clone(),
-            at: match (&point, proposals) {
-                (Some(point), Proposals::Tpe { .. }) => self.space.locate(point),
+            at: match (&source, proposals) {
+                (ValueSource::Drawn(_, point), Proposals::Tpe { .. }) => self.space.locate(point),
                 _ => LocatedPoint::new(),
             },
-            point,
+            source,
         });
         actions.push(TrialAction { trial: id, what: Instruction::Create { until }, reason });
     }
@@ -419,7 +434,7 @@ impl Search {
     }
 
     fn observation<'a>(&self, trial: &'a Trial) -> Option<Observation<'a>> {
-        trial.point.as_ref()?;
+        trial.point()?;
         let heard = trial.reports.get(..trial.heard).unwrap_or_default();
         let (length, metric) = heard.last().copied().unwrap_or((0, f64::NAN));
         let score = match trial.state {
@@ -438,7 +453,7 @@ impl Search {
     /// Gives a trial hyperparameters near another's.
     fn explore(&mut self, id: TrialId, from: TrialId) {
         let Some(source) = self.trials.get(from.0 as usize - 1) else { return };
-        let Some(mut point) = source.point.clone() else { return };
+        let Some(mut point) = source.point().cloned() else { return };
         let length = source.length();
         for (index, path, distribution) in self.space.drawn() {
             let names: Vec<u64> = [id.0, length, 0x6578_706c]
@@ -452,9 +467,8 @@ impl Search {
                 _ => point[index].map(|place| distribution.perturbed(place, &mut rng)),
             };
         }
-        let hparams = self.space.values(&point);
         if let Some(trial) = self.trials.get_mut(id.0 as usize - 1) {
-            (trial.point, trial.hparams) = (Some(point), hparams);
+            trial.source = ValueSource::Drawn(Arc::clone(&self.space), point);
         }
     }
 }

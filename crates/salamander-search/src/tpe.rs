@@ -35,6 +35,8 @@ pub(crate) struct Observation<'a> {
 /// The estimator.
 pub(crate) struct Tpe<'a> {
     pub(crate) space: &'a Space,
+    /// What is drawn, with its place in a point.
+    pub(crate) axes: &'a [(usize, AxisModel)],
     pub(crate) startup: u64,
 }
 
@@ -48,28 +50,23 @@ impl Tpe<'_> {
     ) -> (SpacePoint, &'static str) {
         let scored = observations.iter().filter(|seen| seen.score.is_some()).count();
         let random = self.space.random(seed, trial.0);
-        let axes: Vec<(usize, AxisModel)> = self
-            .space
-            .drawn()
-            .map(|(index, _, distribution)| (index, AxisModel::new(distribution)))
-            .collect();
-        if (scored as u64) < self.startup.max(2) || axes.is_empty() {
+        if (scored as u64) < self.startup.max(2) || self.axes.is_empty() {
             return (random, "drawn at random, to begin with");
         }
         let order = ranked(observations);
         let (good, bad) = split(observations, &order);
-        let models: Vec<&AxisModel> = axes.iter().map(|(_, model)| model).collect();
+        let models: Vec<&AxisModel> = self.axes.iter().map(|(_, model)| model).collect();
         let good = Density::new(&models, &good, &weights(good.len()));
         let bad = Density::new(&models, &bad, &weights(bad.len()));
         let mut rng = Rng::new(derive(seed, &[trial.0, 0x7470_6531]));
         let mut best: Option<(bool, f64, SpacePoint)> = None;
         let best_seen = order.iter().take(SEARCHED_AROUND).map(|index| observations[*index].at);
         let mut near: Vec<SpacePoint> =
-            best_seen.flat_map(|at| neighbours(&random, &axes, at)).collect();
+            best_seen.flat_map(|at| neighbours(&random, self.axes, at)).collect();
         for _ in 0..ROUNDS {
             let drawn = |rng: &mut Rng| {
                 let mut point = random.clone();
-                for ((index, _), place) in axes.iter().zip(good.draw(rng)) {
+                for ((index, _), place) in self.axes.iter().zip(good.draw(rng)) {
                     point[*index] = Some(place);
                 }
                 point

@@ -1,9 +1,11 @@
 //! A trial, as the search knows it.
 
+use std::sync::Arc;
+
 use serde_json::Value as Json;
 
 use crate::machine::{Ending, TrialId};
-use crate::space::{LocatedPoint, SpacePoint};
+use crate::space::{LocatedPoint, Space, SpacePoint};
 
 /// Where a trial stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,8 +43,6 @@ impl TrialState {
 pub struct Trial {
     /// Its number.
     pub id: TrialId,
-    /// Its hyperparameters.
-    pub hparams: Json,
     /// Where it stands.
     pub state: TrialState,
     /// The next length at which it is measured.
@@ -53,12 +53,38 @@ pub struct Trial {
     pub reason: String,
     /// How many of the reports were decided on. In the order `fixed` it depends on arrival which others there are yet.
     pub(crate) heard: usize,
-    pub(crate) point: Option<SpacePoint>,
+    pub(crate) source: ValueSource,
     /// Where the point lies, for TPE, which learns from it; else nothing.
     pub(crate) at: LocatedPoint,
 }
 
+/// What a trial's hyperparameters follow from: a search of a hundred thousand keeps the few numbers of each, and no
+/// tree of names.
+#[derive(Clone, Debug)]
+pub(crate) enum ValueSource {
+    /// A point that was drawn.
+    Drawn(Arc<Space>, SpacePoint),
+    /// A point of a grid.
+    Given(Box<Json>),
+}
+
 impl Trial {
+    /// Its hyperparameters, nested as in the file.
+    pub fn hparams(&self) -> Json {
+        match &self.source {
+            ValueSource::Drawn(space, point) => space.values(point),
+            ValueSource::Given(values) => (**values).clone(),
+        }
+    }
+
+    /// Where they were drawn, if they were.
+    pub(crate) fn point(&self) -> Option<&SpacePoint> {
+        match &self.source {
+            ValueSource::Drawn(_, point) => Some(point),
+            ValueSource::Given(_) => None,
+        }
+    }
+
     /// How far it has come.
     pub fn length(&self) -> u64 {
         self.reports.last().map_or(0, |(length, _)| *length)

@@ -193,7 +193,7 @@ fn a_population_replaces_its_worst_and_all_go_to_the_end() {
     assert!(search.trials().iter().all(|trial| trial.length() == 12));
     let mut fresh = file.search(1).expect("a search");
     fresh.begin();
-    let moved = search.trials().iter().zip(fresh.trials()).map(|(a, b)| a.hparams != b.hparams);
+    let moved = search.trials().iter().zip(fresh.trials()).map(|(a, b)| a.hparams() != b.hparams());
     assert_eq!(
         moved.collect::<Vec<bool>>(),
         [false, false, false, false, false, false, true, true]
@@ -358,10 +358,10 @@ fn in_fixed_order_arrival_changes_nothing() {
                 .map(|trial| (trial.id, trial.until))
                 .collect();
             let (trial, length) = under_way[rng.below(under_way.len() as u64) as usize];
-            let x = search.trial(trial).expect("known").hparams["x"].as_f64().expect("a number");
+            let x = search.trial(trial).expect("known").hparams()["x"].as_f64().expect("a number");
             search.arrive(SearchEvent::Report { trial, length, metric: (x * 9.0).sin() });
         }
-        let show = |trial: &crate::Trial| (trial.hparams.to_string(), trial.reports.clone());
+        let show = |trial: &crate::Trial| (trial.hparams().to_string(), trial.reports.clone());
         outcomes.push(search.trials().iter().map(show).collect::<Vec<_>>());
     }
     assert!(outcomes.iter().all(|outcome| *outcome == outcomes[0]));

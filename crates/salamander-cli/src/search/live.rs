@@ -102,7 +102,7 @@ fn lines(standing: &SearchStanding<'_>) -> Vec<String> {
         }
     }
     if let Some((best, value)) = search.best() {
-        let hparams = hparams_line(&best.hparams);
+        let hparams = hparams_line(&best.hparams());
         lines.push(format!("best: trial {} with {} {value} {hparams}", best.id, method.metric));
     }
     lines.push(format!("{:>5} {:>9} {:>7} {:>11}", "trial", "length", "workers", method.metric));
@@ -110,7 +110,7 @@ fn lines(standing: &SearchStanding<'_>) -> Vec<String> {
         let Some(trial) = search.trial(*id) else { continue };
         let length = format!("{}>{}", trial.length(), trial.until);
         let metric = trial.metric().map_or("-".to_string(), |metric| format!("{metric:.6}"));
-        let hparams = hparams_line(&trial.hparams);
+        let hparams = hparams_line(&trial.hparams());
         lines.push(format!("{id:>5} {length:>9} {width:>7} {metric:>11} {hparams}"));
     }
     if training.len() > MOST_ROWS {

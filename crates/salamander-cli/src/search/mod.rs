@@ -79,7 +79,7 @@ fn table(end: &SearchEnd) -> Vec<String> {
     for trial in trials.iter().take(SHOWN) {
         let metric = trial.metric().map_or("-".to_string(), |metric| format!("{metric:.6}"));
         let (id, length) = (trial.id.0, trial.length());
-        let hparams = hparams_line(&trial.hparams);
+        let hparams = hparams_line(&trial.hparams());
         lines.push(format!("{id:>5}  {length:>8}  {metric:>12}  {hparams}"));
     }
     if trials.len() > SHOWN {

@@ -307,7 +307,7 @@ impl WatchedExperiment {
                 facts.state = "canceled".to_string();
                 facts.reason = Some("it was killed".to_string());
             }
-            facts.hparams = trial.hparams.clone();
+            facts.hparams = trial.hparams();
             facts.length = Some(trial.length() as i64);
             facts.measured = trial.metric().filter(|metric| metric.is_finite());
             facts.model = replayed.file.experiment().model().map(str::to_string);

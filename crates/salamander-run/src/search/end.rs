@@ -59,7 +59,7 @@ impl SearchEnd {
             json!({
                 "id": trial.id,
                 "state": trial.state.as_str(),
-                "hparams": trial.hparams,
+                "hparams": trial.hparams(),
                 "length": trial.length(),
                 "metric": trial.metric().filter(|metric| metric.is_finite()),
                 "reason": trial.reason,
@@ -75,7 +75,7 @@ impl SearchEnd {
             "seconds": self.seconds,
             "trials": self.search.trials().iter().map(trial).collect::<Vec<Json>>(),
             "best": self.search.best().map(|(best, value)| json!({
-                "id": best.id, "metric": value, "hparams": best.hparams,
+                "id": best.id, "metric": value, "hparams": best.hparams(),
                 "dir": self.trial_folder(best.id),
             })),
         })

@@ -132,7 +132,7 @@ impl<'a> TrialFolders<'a> {
 
     /// The experiment of a trial, up to where it is looked at next.
     fn experiment(&self, trial: &Trial, origin: TrialId, width: u32) -> Result<Experiment, Error> {
-        let experiment = self.kept.file.trial(&self.method, origin, &trial.hparams, trial.until);
+        let experiment = self.kept.file.trial(&self.method, origin, &trial.hparams(), trial.until);
         let mut experiment = experiment.map_err(|error| wrong(self.path, error))?;
         experiment.resolve_paths(&self.kept.base);
         let (elastic, widest) = (self.is_elastic(), self.widest());

@@ -110,7 +110,7 @@ impl TrialStore {
                     trial.length() as i64,
                     trial.metric(),
                     trial.best(search.method().smaller_is_better),
-                    trial.hparams.to_string(),
+                    trial.hparams().to_string(),
                     trial.reason,
                     trial_folder_name(trial.id),
                 ])?;
@@ -187,7 +187,7 @@ mod tests {
         // Also while it is written to.
         assert_eq!(rows(&path, all), expected);
         let units = "SELECT json_extract(hparams, '$.net.units') || '' FROM trials WHERE id = 1";
-        assert_eq!(rows(&path, units), search.trials()[0].hparams["net"]["units"].to_string());
+        assert_eq!(rows(&path, units), search.trials()[0].hparams()["net"]["units"].to_string());
         let whole = "SELECT metric || ' ' || best || ' ' || over || ' ' || seconds FROM search";
         assert_eq!(rows(&path, whole), "loss 3 1 1.5");
         assert_eq!(rows(&path, "SELECT count(*) || '' FROM reports"), "3");

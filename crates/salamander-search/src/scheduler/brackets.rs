@@ -1,7 +1,5 @@
 //! Several halvings side by side: Determined's adaptive search, and one bracket as a special case.
 
-use std::collections::HashMap;
-
 use salamander_core::experiment::{HalvingForm, HalvingMode};
 
 use super::halving::{Halving, rung_lengths};
@@ -85,13 +83,19 @@ fn split(concurrent: u64, divisor: Divisor, trials: &[u64]) -> Vec<u64> {
 #[derive(Clone, Debug)]
 pub(crate) struct Brackets {
     brackets: Vec<Halving>,
-    of: HashMap<TrialId, usize>,
+    /// The bracket of each trial, in the order of their making.
+    of: Vec<usize>,
 }
 
 impl Brackets {
     pub(crate) fn new(form: HalvingForm, divisor: Divisor, plans: &[Bracket]) -> Self {
         let halving = |(index, plan)| Halving::new(index, form, divisor, plan);
-        Self { brackets: plans.iter().enumerate().map(halving).collect(), of: HashMap::new() }
+        Self { brackets: plans.iter().enumerate().map(halving).collect(), of: Vec::new() }
+    }
+
+    fn bracket(&mut self, trial: TrialId) -> Option<&mut Halving> {
+        let bracket = *self.of.get((trial.0 as usize).checked_sub(1)?)?;
+        self.brackets.get_mut(bracket)
     }
 }
 
@@ -106,22 +110,17 @@ impl Scheduler for Brackets {
     }
 
     fn created(&mut self, trial: TrialId, bracket: usize) {
-        self.of.insert(trial, bracket);
+        // They are made one after the other, from 1 on.
+        self.of.push(bracket);
         self.brackets[bracket].created(trial);
     }
 
     fn report(&mut self, trial: TrialId, length: u64, score: f64) -> Vec<Decision> {
-        match self.of.get(&trial) {
-            Some(&bracket) => self.brackets[bracket].report(trial, length, score),
-            None => Vec::new(),
-        }
+        self.bracket(trial).map_or(Vec::new(), |bracket| bracket.report(trial, length, score))
     }
 
     fn ended(&mut self, trial: TrialId, how: Ending) -> Vec<Decision> {
-        match self.of.get(&trial) {
-            Some(&bracket) => self.brackets[bracket].ended(trial, how),
-            None => Vec::new(),
-        }
+        self.bracket(trial).map_or(Vec::new(), |bracket| bracket.ended(trial, how))
     }
 
     fn progress(&self) -> Option<f64> {

@@ -38,7 +38,7 @@ pub(super) struct Halving {
     form: HalvingForm,
     divisor: Divisor,
     rungs: Vec<Rung>,
-    /// The rung that a trial is on its way to, or waits at.
+    /// The rung that a trial is on its way to, or waits at. In the stopping form those that are over are not in it.
     at: HashMap<TrialId, usize>,
     /// Promotion: how many are on their way to each rung.
     outstanding: Vec<u64>,
@@ -101,7 +101,8 @@ impl Halving {
     pub(super) fn ended(&mut self, trial: TrialId, how: Ending) -> Vec<Decision> {
         let Some(&rung) = self.at.get(&trial) else { return Vec::new() };
         if how == Ending::Invalid {
-            self.rungs.iter_mut().for_each(|rung| rung.remove(trial));
+            // It is in those that it has passed, and to look for it in others takes as long as they are.
+            self.rungs[..rung].iter_mut().for_each(|rung| rung.remove(trial));
             self.at.remove(&trial);
             self.outstanding[rung] -= u64::from(self.form == HalvingForm::Promotion);
             self.trials.invalid(trial);
@@ -109,8 +110,12 @@ impl Halving {
         }
         match (self.form, how) {
             // It has told all that it had to tell: nobody stopped it, so nobody takes its place.
-            (HalvingForm::Stopping, Ending::Completed) => Vec::new(),
+            (HalvingForm::Stopping, Ending::Completed) => {
+                self.at.remove(&trial);
+                Vec::new()
+            }
             (HalvingForm::Stopping, _) => {
+                self.at.remove(&trial);
                 self.rungs[rung].insert_before_equals(trial, FAILED);
                 self.trials.next(self.bracket).into_iter().collect()
             }
@@ -136,7 +141,6 @@ impl Halving {
         let top = self.rungs.len() - 1;
         for index in first..=top {
             let rung = &mut self.rungs[index];
-            self.at.insert(trial, index);
             if length < rung.length {
                 let until = rung.length;
                 let reason = match index == first {
@@ -144,6 +148,7 @@ impl Halving {
                     true => return Vec::new(),
                     false => self.passed(index - 1),
                 };
+                self.at.insert(trial, index);
                 return vec![Decision::Go { trial, until, reason }];
             }
             let place = rung.insert_before_equals(trial, score);
@@ -172,6 +177,7 @@ impl Halving {
     }
 
     fn stopped(&mut self, trial: TrialId, reason: String) -> Vec<Decision> {
+        self.at.remove(&trial);
         let stop = Decision::Stop { trial, reason };
         std::iter::once(stop).chain(self.trials.next(self.bracket)).collect()
     }

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use crate::TrialId;
 
 /// So many neighbours on either side are compared with a trial: whoever changes places is near.
-const NEIGHBOURS: usize = 16;
+pub(super) const NEIGHBOURS: usize = 16;
 /// The part of the differences that the estimate covers.
 const COVERED: f64 = 0.9;
 
@@ -43,10 +43,8 @@ impl RankingNoise {
         curve.iter().rev().find(|(at, _)| *at == length).map(|(_, score)| *score)
     }
 
-    /// A trial has come to the top rung, among those that are there, the best first.
-    pub(super) fn arrived(&mut self, trial: TrialId, rung: &[TrialId]) {
-        let Some(place) = rung.iter().position(|other| *other == trial) else { return };
-        let near = &rung[place.saturating_sub(NEIGHBOURS)..rung.len().min(place + NEIGHBOURS + 1)];
+    /// A trial has come to the top rung, where these are near it.
+    pub(super) fn arrived(&mut self, trial: TrialId, near: &[TrialId]) {
         for other in near.iter().filter(|other| **other != trial) {
             let (Some(a), Some(b)) = (self.curves.get(&trial), self.curves.get(other)) else {
                 continue;

@@ -4,7 +4,7 @@
 use std::collections::{BTreeSet, HashMap};
 
 use super::flat::TrialCount;
-use super::noise::RankingNoise;
+use super::noise::{NEIGHBOURS, RankingNoise};
 use super::rung::{Divisor, Rung};
 use super::{Bracket, Decision, Scheduler};
 use crate::{Ending, TrialId};
@@ -25,6 +25,8 @@ pub(crate) struct Pasha {
     over: BTreeSet<TrialId>,
     trials: TrialCount,
     noise: RankingNoise,
+    /// The best scores at the rung below of those who have come to the top one.
+    best_below: Vec<f64>,
 }
 
 impl Pasha {
@@ -39,32 +41,37 @@ impl Pasha {
             over: BTreeSet::new(),
             trials: TrialCount::new(plan.max_trials, plan.max_concurrent_trials, true),
             noise: RankingNoise::default(),
+            best_below: Vec::new(),
         }
     }
 
     /// Whether the best of the top rung stand there in another order than they did in the rung below: one has a place
     /// that was another's, who differed from it by more than noise.
-    fn order_changes(&self, ranked: &[TrialId]) -> bool {
-        let below = self.rungs[self.top - 1].length;
-        // Whoever failed on the way is the worst.
-        let score = |trial: &TrialId| self.noise.score_at(*trial, below).unwrap_or(f64::MAX);
-        let now: Vec<f64> = ranked.iter().map(score).collect();
-        let mut then = now.clone();
-        then.sort_by(f64::total_cmp);
+    fn order_changes(&self) -> bool {
         let equal = self.noise.level();
-        now.iter().zip(&then).take(COMPARED).any(|(now, then)| (now - then).abs() > equal)
+        let best = self.rungs[self.top].entries().take(COMPARED);
+        let now = best.map(|entry| self.below(entry.trial));
+        now.zip(&self.best_below).any(|(now, then)| (now - then).abs() > equal)
+    }
+
+    /// What a trial measured at the rung below the top one; whoever failed on the way is the worst.
+    fn below(&self, trial: TrialId) -> f64 {
+        let below = self.rungs[self.top - 1].length;
+        self.noise.score_at(trial, below).unwrap_or(f64::MAX)
     }
 
     fn arrive(&mut self, trial: TrialId, score: f64) {
         let rung = self.at.get(&trial).copied().unwrap_or(0);
-        self.rungs[rung].insert_after_equals(trial, score);
+        let place = self.rungs[rung].insert_after_equals(trial, score);
         self.running.remove(&trial);
         if rung == self.top && self.top + 1 < self.rungs.len() {
-            let ranked: Vec<TrialId> =
-                self.rungs[rung].entries().map(|entry| entry.trial).collect();
-            self.noise.arrived(trial, &ranked);
-            if self.order_changes(&ranked) {
+            self.noise.arrived(trial, &self.rungs[rung].around(place, NEIGHBOURS));
+            self.best_below.push(self.below(trial));
+            self.best_below.sort_by(f64::total_cmp);
+            self.best_below.truncate(COMPARED);
+            if self.order_changes() {
                 self.top += 1;
+                self.best_below.clear();
                 self.noise.raised();
             }
         }
@@ -187,8 +194,8 @@ impl Scheduler for Pasha {
         let mut verdicts = Vec::new();
         match how {
             Ending::Invalid => {
-                self.rungs.iter_mut().for_each(|rung| rung.remove(trial));
-                self.at.remove(&trial);
+                let passed = self.at.remove(&trial).unwrap_or(0);
+                self.rungs[..passed].iter_mut().for_each(|rung| rung.remove(trial));
                 self.running.remove(&trial);
             }
             Ending::Completed | Ending::Failed => {

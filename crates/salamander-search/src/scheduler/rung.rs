@@ -36,22 +36,20 @@ impl Divisor {
 
 /// So many entries lie together: a new one moves these and no others, so that a rung of a hundred thousand costs no
 /// more than a rung of a thousand.
-const MOST_TOGETHER: usize = 256;
+const MOST_TOGETHER: usize = 128;
 
 /// What was measured at one length.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Rung {
     pub(crate) length: u64,
     /// In order, within and between; none is empty.
-    chunks: Vec<RungChunk>,
+    chunks: Vec<Vec<RungEntry>>,
+    /// Of each chunk its worst score, its entries, and those of them that were not promoted. Apart from the entries:
+    /// whoever looks for a place goes over all of these, which lie together.
+    worst: Vec<f64>,
+    entries: Vec<u32>,
+    waiting: Vec<u32>,
     count: usize,
-}
-
-#[derive(Clone, Debug)]
-struct RungChunk {
-    entries: Vec<RungEntry>,
-    /// How many of them were not promoted.
-    waiting: usize,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -63,7 +61,7 @@ pub(crate) struct RungEntry {
 
 impl Rung {
     pub(crate) fn new(length: u64) -> Self {
-        Self { length, chunks: Vec::new(), count: 0 }
+        Self { length, ..Self::default() }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -72,84 +70,108 @@ impl Rung {
 
     /// All of them, the best first.
     pub(crate) fn entries(&self) -> impl Iterator<Item = &RungEntry> {
-        self.chunks.iter().flat_map(|chunk| &chunk.entries)
+        self.chunks.iter().flatten()
     }
 
-    /// Adds a trial before those that are equally good; returns its place, from 0.
-    pub(crate) fn insert_before_equals(&mut self, trial: TrialId, score: f64) -> usize {
-        self.insert(trial, score, |entry| entry.score < score)
-    }
-
-    /// Adds a trial after those that are equally good.
-    pub(crate) fn insert_after_equals(&mut self, trial: TrialId, score: f64) {
-        self.insert(trial, score, |entry| entry.score <= score);
-    }
-
-    fn insert(
-        &mut self,
-        trial: TrialId,
-        score: f64,
-        is_before: impl Fn(&RungEntry) -> bool,
-    ) -> usize {
-        let entry = RungEntry { trial, score, promoted: false };
-        self.count += 1;
-        // The first whose last entry comes after the new one, or the last.
-        let ends_before = |chunk: &RungChunk| chunk.entries.last().is_some_and(&is_before);
-        let index = self.chunks.partition_point(ends_before).min(self.chunks.len().max(1) - 1);
-        let Some(chunk) = self.chunks.get_mut(index) else {
-            self.chunks.push(RungChunk { entries: vec![entry], waiting: 1 });
-            return 0;
-        };
-        let within = chunk.entries.partition_point(is_before);
-        chunk.entries.insert(within, entry);
-        chunk.waiting += 1;
-        if chunk.entries.len() > MOST_TOGETHER {
-            let upper = RungChunk::new(chunk.entries.split_off(MOST_TOGETHER / 2));
-            chunk.waiting -= upper.waiting;
-            self.chunks.insert(index + 1, upper);
-        }
-        self.chunks[..index].iter().map(|chunk| chunk.entries.len()).sum::<usize>() + within
-    }
-
-    /// The best of the first `top` that was not promoted; now it is.
-    pub(crate) fn promote(&mut self, top: usize) -> Option<TrialId> {
+    /// The score at a place, from 0.
+    pub(crate) fn score_at(&self, place: usize) -> Option<f64> {
         let mut before = 0;
-        for chunk in &mut self.chunks {
-            if chunk.waiting > 0 {
-                let place = chunk.entries.iter().position(|entry| !entry.promoted)?;
-                if before + place >= top {
-                    return None;
-                }
-                chunk.waiting -= 1;
-                chunk.entries[place].promoted = true;
-                return Some(chunk.entries[place].trial);
+        for (chunk, entries) in self.chunks.iter().zip(&self.entries) {
+            match chunk.get(place - before) {
+                Some(entry) => return Some(entry.score),
+                None => before += *entries as usize,
             }
-            before += chunk.entries.len();
         }
         None
     }
 
+    /// Whoever is at a place, and so many before it and behind it.
+    pub(crate) fn around(&self, place: usize, reach: usize) -> Vec<TrialId> {
+        let first = place.saturating_sub(reach);
+        let (mut index, mut before) = (0, 0);
+        while let Some(entries) = self.entries.get(index)
+            && before + *entries as usize <= first
+        {
+            (index, before) = (index + 1, before + *entries as usize);
+        }
+        let near = self.chunks[index..].iter().flatten().skip(first - before);
+        near.take(place + reach + 1 - first).map(|entry| entry.trial).collect()
+    }
+
+    /// Adds a trial before those that are equally good; returns its place, from 0.
+    pub(crate) fn insert_before_equals(&mut self, trial: TrialId, score: f64) -> usize {
+        self.insert(trial, score, |other| other < score)
+    }
+
+    /// Adds a trial after those that are equally good; returns its place, from 0.
+    pub(crate) fn insert_after_equals(&mut self, trial: TrialId, score: f64) -> usize {
+        self.insert(trial, score, |other| other <= score)
+    }
+
+    fn insert(&mut self, trial: TrialId, score: f64, is_before: impl Fn(f64) -> bool) -> usize {
+        let entry = RungEntry { trial, score, promoted: false };
+        self.count += 1;
+        // The first whose worst comes after the new one, or the last.
+        let index = self.worst.partition_point(|worst| is_before(*worst));
+        let index = index.min(self.chunks.len().max(1) - 1);
+        let Some(chunk) = self.chunks.get_mut(index) else {
+            self.put(0, vec![entry]);
+            return 0;
+        };
+        let within = chunk.partition_point(|other| is_before(other.score));
+        chunk.insert(within, entry);
+        self.worst[index] = self.worst[index].max(score);
+        self.entries[index] += 1;
+        self.waiting[index] += 1;
+        if chunk.len() > MOST_TOGETHER {
+            let mut lower = self.take(index);
+            let upper = lower.split_off(MOST_TOGETHER / 2);
+            self.put(index, upper);
+            self.put(index, lower);
+        }
+        let before: u32 = self.entries[..index].iter().sum();
+        before as usize + within
+    }
+
+    /// The best of the first `top` that was not promoted; now it is.
+    pub(crate) fn promote(&mut self, top: usize) -> Option<TrialId> {
+        let index = self.waiting.iter().position(|waiting| *waiting > 0)?;
+        let before: u32 = self.entries[..index].iter().sum();
+        let place = self.chunks[index].iter().position(|entry| !entry.promoted)?;
+        if before as usize + place >= top {
+            return None;
+        }
+        self.waiting[index] -= 1;
+        self.chunks[index][place].promoted = true;
+        Some(self.chunks[index][place].trial)
+    }
+
     /// Takes a trial out, as if it had never been there.
     pub(crate) fn remove(&mut self, trial: TrialId) {
-        let Some(index) =
-            self.chunks.iter().position(|chunk| chunk.entries.iter().any(|e| e.trial == trial))
-        else {
-            return;
-        };
-        let mut entries = std::mem::take(&mut self.chunks[index].entries);
-        entries.retain(|entry| entry.trial != trial);
+        let has = |chunk: &Vec<RungEntry>| chunk.iter().any(|entry| entry.trial == trial);
+        let Some(index) = self.chunks.iter().position(has) else { return };
+        let mut chunk = self.take(index);
+        chunk.retain(|entry| entry.trial != trial);
         self.count -= 1;
-        match entries.is_empty() {
-            true => drop(self.chunks.remove(index)),
-            false => self.chunks[index] = RungChunk::new(entries),
+        if !chunk.is_empty() {
+            self.put(index, chunk);
         }
     }
-}
 
-impl RungChunk {
-    fn new(entries: Vec<RungEntry>) -> Self {
-        let waiting = entries.iter().filter(|entry| !entry.promoted).count();
-        Self { entries, waiting }
+    fn put(&mut self, index: usize, chunk: Vec<RungEntry>) {
+        let waiting = chunk.iter().filter(|entry| !entry.promoted).count();
+        let worst = chunk.last().map_or(f64::NEG_INFINITY, |entry| entry.score);
+        self.worst.insert(index, worst);
+        self.entries.insert(index, chunk.len() as u32);
+        self.waiting.insert(index, waiting as u32);
+        self.chunks.insert(index, chunk);
+    }
+
+    fn take(&mut self, index: usize) -> Vec<RungEntry> {
+        self.worst.remove(index);
+        self.entries.remove(index);
+        self.waiting.remove(index);
+        self.chunks.remove(index)
     }
 }
 
@@ -194,7 +216,7 @@ mod tests {
                 2 => {
                     let place = list.partition_point(|entry| entry.1 <= score);
                     list.insert(place, (trial, score, false));
-                    rung.insert_after_equals(trial, score);
+                    assert_eq!(rung.insert_after_equals(trial, score), place);
                 }
                 _ => {
                     let place = list.partition_point(|entry| entry.1 < score);
@@ -206,5 +228,12 @@ mod tests {
         let entries = rung.entries().map(|entry| (entry.trial, entry.score, entry.promoted));
         assert!(list.len() > 4 * MOST_TOGETHER && rung.len() == list.len());
         assert_eq!(entries.collect::<Vec<_>>(), list);
+        for (place, entry) in list.iter().enumerate() {
+            assert_eq!(rung.score_at(place), Some(entry.1));
+            let near = &list[place.saturating_sub(3)..list.len().min(place + 4)];
+            let near: Vec<TrialId> = near.iter().map(|entry| entry.0).collect();
+            assert_eq!(rung.around(place, 3), near);
+        }
+        assert_eq!(rung.score_at(list.len()), None);
     }
 }

@@ -106,12 +106,18 @@ impl Space {
     pub(crate) fn locate(&self, point: &SpacePoint) -> LocatedPoint {
         let conditional = self.leaves.iter().any(|leaf| !leaf.when.is_empty());
         let active = conditional.then(|| self.active(point));
-        let place = |(index, _, distribution): (usize, String, &Distribution)| {
+        let place = |index: usize, distribution: &Distribution| {
             let is_there = active.as_ref().is_none_or(|active| active[index]);
             let place = point[index].filter(|_| is_there)?;
             Some(distribution.cell(place).map_or(place, |(low, high)| (low + high) / 2.0))
         };
-        self.drawn().map(place).collect()
+        let leaves = self.leaves.iter().enumerate();
+        leaves
+            .filter_map(|(index, leaf)| match &leaf.kind {
+                LeafKind::Drawn(distribution) => Some(place(index, distribution)),
+                LeafKind::Constant(_) => None,
+            })
+            .collect()
     }
 
     /// All points of a grid, in the order in which they are handed out: Determined's, from the end of the product,
