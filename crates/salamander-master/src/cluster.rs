@@ -162,9 +162,12 @@ impl Cluster {
     pub(crate) fn connect(
         &mut self,
         now: Millis,
-        registration: Registration,
+        mut registration: Registration,
         connection: ProcessSession,
     ) {
+        if !self.processes.are_served() && registration.role != Role::Server {
+            registration.slot = self.workers.own_slot(&registration);
+        }
         let Registration { id, slot, process: pid, .. } = registration;
         let is_new = self.workers.connect(now, registration, connection);
         self.processes.bind(slot, pid, id);

@@ -1,6 +1,6 @@
 //! The workers that the master knows, and their connections.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use salamander_core::elastic::{Beat, Millis, ToMember, WorkerId};
 use salamander_core::status::TableStats;
@@ -60,6 +60,17 @@ impl ConnectedWorkers {
             connection: Some(connection),
         };
         self.workers.insert(id, worker).is_none()
+    }
+
+    /// The number of a worker that somebody started by hand: its own, or the next that no other one has. People forget
+    /// to give each another one.
+    pub(crate) fn own_slot(&self, worker: &Registration) -> u32 {
+        if let Some(known) = self.workers.get(&worker.id) {
+            return known.registration.slot;
+        }
+        let connected = self.workers.values().filter(|other| other.is_connected());
+        let taken: BTreeSet<u32> = connected.map(|other| other.registration.slot).collect();
+        (worker.slot..).find(|slot| !taken.contains(slot)).unwrap_or(worker.slot)
     }
 
     /// Who speaks in a session, which counts as a heartbeat.

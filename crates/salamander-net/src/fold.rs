@@ -60,6 +60,14 @@ impl Fold {
         start..start + len
     }
 
+    /// Whether it is the balanced tree over members that are as many as a power of two, with one part each.
+    pub(crate) fn is_balanced(&self) -> bool {
+        let joins = self.joins.iter().enumerate();
+        self.size().is_power_of_two()
+            && self.parts.iter().all(|parts| *parts == 1)
+            && joins.into_iter().all(|(part, joins)| *joins == part.trailing_ones())
+    }
+
     /// A hash, by which members see that they have the same.
     pub(crate) fn digest(&self) -> u64 {
         let mut hasher = blake3::Hasher::new();
@@ -179,6 +187,23 @@ mod tests {
         check(&[1, 1], &[1, 0], false);
         check(&[1, 2], &[0, 1], false);
         check(&[0, 0], &[], false);
+    }
+
+    #[test]
+    fn a_tree_is_balanced_if_all_its_leaves_are_as_deep() {
+        let check = |parts: &[usize], joins: &[u32], balanced: bool| {
+            let fold = Fold::new(parts.to_vec(), joins.to_vec()).expect("one sum");
+            assert_eq!(fold.is_balanced(), balanced, "{parts:?} {joins:?}");
+        };
+        check(&[1], &[0], true);
+        check(&[1, 1], &[0, 1], true);
+        check(&[1; 4], &[0, 1, 0, 2], true);
+        check(&[1; 8], &[0, 1, 0, 2, 0, 1, 0, 3], true);
+        check(&[1; 3], &[0, 1, 1], false);
+        check(&[1; 4], &[0, 1, 1, 1], false);
+        check(&[1; 4], &[0, 0, 0, 3], false);
+        check(&[2, 2], &[0, 1, 0, 2], false);
+        check(&[1, 3], &[0, 1, 0, 2], false);
     }
 
     #[test]

@@ -191,6 +191,14 @@ impl Ring {
         Ok(self.values(len))
     }
 
+    /// What [`Ring::fold`] is compared with: each member adds up its own parts, and the sums of all are added as in
+    /// [`Ring::all_reduce`], in an order that follows from their number.
+    pub fn fold_by_rank(&mut self, len: usize, fold: &Fold) -> Result<&mut [f32], Error> {
+        let (bucket, rank) = (fold.bucket_len(len), self.rank);
+        fold::add_own(self.bucket(bucket)?, len, fold, rank);
+        self.all_reduce(len)
+    }
+
     /// The messages of all members, by rank; together they have 64 MB at most.
     pub fn all_gather(&mut self, bytes: &[u8]) -> Result<Vec<Vec<u8>>, Error> {
         let (length, origin) = (bytes.len() as u64, self.rank);

@@ -1,12 +1,12 @@
 //! The collectives round a ring of sockets: each member sends to its right neighbour and receives
 //! from its left one, both at the same time and on one thread.
 //!
-//! Sums whose order is given go directly from each member to all others: round a ring the parts of a chunk
-//! would meet in the order of ranks.
+//! Sums whose order is given do not go round: the parts of a chunk would meet in the order of ranks. Where the order is
+//! a balanced tree over the members, pairs exchange halves; otherwise parts go directly from each member to all others.
 //!
 //! # Layout
 //! - `pump`: the loop that sends and receives
-//! - `links`, `direct`: the connections to all others, and sums over them
+//! - `links`: the connections to all others; `halving`, `direct`: sums over them
 //! - `reduce`, `exchange`, `relay`: what a sum, a gathering and a broadcast feed it with
 
 use crate::frame::{Frame, FrameKind};
@@ -15,6 +15,7 @@ use crate::{Cancel, Error, Fold, fold};
 
 mod direct;
 mod exchange;
+mod halving;
 mod links;
 mod pump;
 mod reduce;
@@ -22,6 +23,7 @@ mod relay;
 
 use direct::Direct;
 use exchange::FrameExchange;
+use halving::Halving;
 pub(crate) use links::Links;
 pub(crate) use pump::{Neighbour, Neighbours};
 use reduce::Reduce;
@@ -42,6 +44,8 @@ pub(crate) struct Wire {
     /// Words rather than bytes, so that values in it are aligned.
     inbox: Vec<u32>,
     outbox: Vec<u16>,
+    /// Where parts of members wait that go directly to each other.
+    inboxes: Vec<Vec<f32>>,
 }
 
 impl Wire {
@@ -49,7 +53,8 @@ impl Wire {
         let size = links.size();
         let inbox = vec![0; INBOX / 4];
         let outbox = if bf16 { vec![0; INBOX / 2] } else { Vec::new() };
-        Self { neighbours, links, rank, size, bf16, values: Vec::new(), inbox, outbox }
+        let (values, inboxes) = (Vec::new(), Vec::new());
+        Self { neighbours, links, rank, size, bf16, values, inbox, outbox, inboxes }
     }
 
     pub(crate) fn bucket(&mut self, len: usize) -> &mut [f32] {
@@ -74,9 +79,27 @@ impl Wire {
             fold::add_own(&mut self.values, len, fold, self.rank);
             return self.all_reduce(frame, cancel);
         }
+        if fold.is_balanced() {
+            return self.halve(frame, cancel);
+        }
         let sockets = self.links.with(&self.neighbours, self.rank);
-        let mut direct = Direct::new(&mut self.values, frame, fold, self.rank);
+        let (values, inboxes) = (&mut self.values, &mut self.inboxes);
+        let mut direct = Direct::new(values, frame, fold, self.rank, inboxes);
         let moved = direct.run(&sockets, cancel)?;
+        self.neighbours.bytes_moved += moved;
+        Ok(())
+    }
+
+    fn halve(&mut self, frame: Frame, cancel: &Cancel) -> Result<(), Error> {
+        let (links, neighbours) = (&self.links, &self.neighbours);
+        let mut sum = Halving {
+            values: &mut self.values[..frame.length as usize],
+            inbox: bytemuck::cast_slice_mut(&mut self.inbox),
+            frame,
+            rank: self.rank,
+            size: self.size,
+        };
+        let moved = sum.run(|rank| links.ways(neighbours, rank), cancel)?;
         self.neighbours.bytes_moved += moved;
         Ok(())
     }

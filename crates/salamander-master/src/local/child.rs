@@ -79,6 +79,12 @@ impl Child {
         }
     }
 
+    /// Ends it at once.
+    pub(super) fn kill(&mut self, grace: Duration) {
+        self.asked = true;
+        self.end(grace);
+    }
+
     pub(super) fn was_asked(&self) -> bool {
         self.asked
     }

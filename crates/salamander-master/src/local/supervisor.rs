@@ -179,6 +179,8 @@ impl Supervisor {
             // Started again it would take the run back, and both would do so for ever.
             let reason = "another master leads this run, from another machine";
             self.over(Ending::Failed(reason.into()));
+            // Nobody tells them, and whatever they still do counts for nothing.
+            self.children.values_mut().for_each(|child| child.kill(self.options.grace));
         } else if role == LocalRole::Master {
             self.master_ended(how, lived);
         }
@@ -199,7 +201,7 @@ impl Supervisor {
             // The next one reads how the run ended, and tells.
             Ended::Finished => self.master_crashed("it ended without saying how".into()),
             // Another master would find the same. One that comes after others has what they had.
-            Ended::Mistaken(reason) if self.masters == 1 => self.over(Ending::Failed(reason)),
+            Ended::Mistaken(reason) if self.masters == 1 => self.give_up(Ending::Failed(reason)),
             Ended::Crashed(reason) | Ended::Mistaken(reason) => self.master_crashed(reason),
         }
     }
@@ -209,7 +211,7 @@ impl Supervisor {
         let crashes = self.master_crashes;
         if crashes > self.options.max_master_crashes {
             let crashes = count(crashes.into(), "time");
-            self.over(Ending::Failed(format!("the master crashed {crashes}: {reason}")));
+            self.give_up(Ending::Failed(format!("the master crashed {crashes}: {reason}")));
             return;
         }
         warn!(crashes, reason, "the master crashed; starting another");
@@ -233,9 +235,19 @@ impl Supervisor {
         self.shared.changed.notify_all();
     }
 
+    /// The run is over and no master is left to say so: the others are asked to end.
+    fn give_up(&mut self, ending: Ending) {
+        self.over(ending);
+        self.ask_all();
+    }
+
     fn leave(&mut self) {
         self.leaving = true;
         self.master_at = None;
+        self.ask_all();
+    }
+
+    fn ask_all(&mut self) {
         for child in self.children.values_mut().filter(|child| !child.was_asked()) {
             child.end(self.options.grace);
         }

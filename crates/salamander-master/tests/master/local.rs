@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use salamander_core::elastic::Ending;
-use salamander_master::local::{LocalOptions, LocalPlatform, LocalRole, die_with_parent};
-use salamander_master::{Config, PlatformKind};
+use salamander_master::local::{DEPOSED, LocalOptions, LocalPlatform, LocalRole, die_with_parent};
+use salamander_master::{Config, Error, PlatformKind};
 use salamander_proto::client::{Admin, SessionOptions};
 use tempfile::TempDir;
 
@@ -115,15 +115,23 @@ fn as_a_master() {
         let listener = tokio::net::TcpListener::bind(address).await.expect("the port");
         salamander_master::run(config, listener, std::future::pending()).await
     });
-    ending.expect("ended");
+    match ending {
+        Err(Error::Journal(error)) if error.is_deposed() => std::process::exit(DEPOSED),
+        ending => drop(ending.expect("ended")),
+    }
 }
 
 fn with_master(folder: &TempDir) -> (LocalPlatform, String) {
+    let (mut options, address) = options_with_master(folder);
+    options.grace = Duration::from_millis(500);
+    (LocalPlatform::start(options).expect("started"), address)
+}
+
+fn options_with_master(folder: &TempDir) -> (LocalOptions, String) {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("bound").to_string();
     drop(listener);
     let mut options = LocalOptions::new(SessionOptions::new(address.clone(), TOKEN), sleeper);
-    options.grace = Duration::from_millis(500);
     let role = format!("{} {} {address}", std::process::id(), folder.path().display());
     options.master = Some(Box::new(move |_| {
         let mut command = Command::new(std::env::current_exe().expect("this program"));
@@ -131,7 +139,7 @@ fn with_master(folder: &TempDir) -> (LocalPlatform, String) {
         command.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null());
         command
     }));
-    (LocalPlatform::start(options).expect("started"), address)
+    (options, address)
 }
 
 fn admin(address: &str) -> Admin {
@@ -173,4 +181,26 @@ fn a_master_that_cannot_start_is_given_up() {
         panic!("it fails")
     };
     assert!(reason.contains("the master crashed 6 times"), "{reason}");
+}
+
+#[test]
+fn workers_of_a_master_whose_run_another_one_leads_end_with_it() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (mut options, _) = options_with_master(&folder);
+    // Neither a heartbeat nor a request ends these, and they would have more time than the test.
+    options.grace = Duration::from_secs(60);
+    options.process = Box::new(|_| {
+        let mut command = Command::new("sh");
+        command.args(["-c", "trap '' TERM; while true; do sleep 1000 & wait; done"]);
+        command
+    });
+    let platform = LocalPlatform::start(options).expect("started");
+    wait_until("both run", || workers(&platform).len() == 2);
+    let left: Vec<u32> = workers(&platform).iter().map(|(_, pid)| *pid).collect();
+    std::fs::write(folder.path().join(".term-2"), "").expect("written");
+    let Some(Ending::Failed(reason)) = platform.wait(Duration::from_secs(30)) else {
+        panic!("it is over, and so are its processes")
+    };
+    assert!(reason.contains("another master leads this run"), "{reason}");
+    assert!(left.iter().all(|pid| !is_alive(*pid)));
 }

@@ -36,6 +36,27 @@ fn the_first_generation_has_all_workers() {
 }
 
 #[test]
+fn workers_that_were_started_by_hand_have_numbers_of_their_own() {
+    let run = Run::with(3, patient);
+    let slots = || {
+        let status = run.status();
+        let workers = status["workers"].as_array().expect("a list").iter();
+        let connected = workers.filter(|worker| worker["connected"] == true);
+        let mut slots: Vec<u64> = connected.filter_map(|worker| worker["slot"].as_u64()).collect();
+        slots.sort_unstable();
+        slots
+    };
+    // Nobody has given them one.
+    let [_first, mut second, _third] =
+        [1, 2, 3].map(|id| Worker::born(&run, Birth { slot: 0, ..Birth::new(id) }));
+    wait_until("all have one", || slots() == [0, 1, 2]);
+    drop(second.session.take());
+    wait_until("one is away", || slots().len() == 2);
+    let _other = Worker::born(&run, Birth { slot: 0, ..Birth::new(4) });
+    wait_until("another has that of the one that left", || slots() == [0, 1, 2]);
+}
+
+#[test]
 fn a_worker_that_vanishes_is_left_out_once_a_neighbour_says_so() {
     let run = Run::with(3, patient);
     let [first, second, mut third] = three(&run);

@@ -36,6 +36,8 @@ pub(super) struct Direct<'a> {
     /// Values of it that are summed.
     summed: usize,
     stack: FoldStack,
+    /// Memory of earlier sums: what is taken from the system anew has to be cleared page by page.
+    inboxes: &'a mut Vec<Vec<f32>>,
 }
 
 /// What travels between this member and another one.
@@ -56,11 +58,17 @@ struct DirectPeer<'a> {
 }
 
 impl<'a> Direct<'a> {
-    pub(super) fn new(values: &'a mut [f32], frame: Frame, fold: &'a Fold, rank: usize) -> Self {
+    pub(super) fn new(
+        values: &'a mut [f32],
+        frame: Frame,
+        fold: &'a Fold,
+        rank: usize,
+        inboxes: &'a mut Vec<Vec<f32>>,
+    ) -> Self {
         let len = frame.length as usize;
         let own = ring::chunk(len, fold.size(), rank);
         let (header, stack) = (frame.encode(), FoldStack::default());
-        Self { values, frame, header, fold, rank, len, own, summed: 0, stack }
+        Self { values, frame, header, fold, rank, len, own, summed: 0, stack, inboxes }
     }
 
     /// Sends, receives and sums until all is done; the bytes that were moved.
@@ -87,15 +95,17 @@ impl<'a> Direct<'a> {
                 self.wait(&peers)?;
             }
         }
+        self.inboxes.extend(peers.into_iter().map(|peer| peer.inbox));
         Ok(moved as u64)
     }
 
-    fn peer<'s>(&self, rank: usize, socket: &'s Socket) -> DirectPeer<'s> {
+    fn peer<'s>(&mut self, rank: usize, socket: &'s Socket) -> DirectPeer<'s> {
         let chunk = ring::chunk(self.len, self.fold.size(), rank);
         let parts = self.fold.parts(rank);
         let to_send = self.fold.parts(self.rank) * chunk.len() + self.own.len();
         let to_receive = parts * self.own.len() + chunk.len();
-        let inbox = vec![0.0; parts * self.own.len().min(AHEAD * PIECE)];
+        let mut inbox = self.inboxes.pop().unwrap_or_default();
+        inbox.resize(parts * self.own.len().min(AHEAD * PIECE), 0.0);
         DirectPeer {
             rank,
             socket,
@@ -124,7 +134,8 @@ impl<'a> Direct<'a> {
             return (header, &bytes[row.start * VALUE + skip..row.end * VALUE]);
         }
         let sums = &bytes[self.own.start * VALUE..(self.own.start + self.summed) * VALUE];
-        (header, sums.get(at - of_parts..).unwrap_or_default())
+        let due = sums.get(at - of_parts..).unwrap_or_default();
+        (header, &due[..due.len().min(PIECE * VALUE)])
     }
 
     /// Sends a piece at most, so that a member takes what comes while it is in the processor's caches: what all of them

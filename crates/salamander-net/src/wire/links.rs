@@ -1,7 +1,7 @@
 //! The connections of a member of a ring to all others: those of the ring to its neighbours, used both ways, and one
 //! each to the rest.
 
-use super::pump::Neighbours;
+use super::pump::{Neighbours, Ways};
 use crate::Error;
 use crate::socket::Socket;
 
@@ -32,6 +32,22 @@ impl Links {
 
     pub(super) fn close(&self) {
         self.0.iter().flatten().for_each(Socket::close);
+    }
+
+    /// To another member and back.
+    pub(super) fn ways<'a>(
+        &'a self,
+        neighbours: &'a Neighbours,
+        rank: usize,
+    ) -> Result<Ways<'a>, Error> {
+        let ring = neighbours.ways();
+        // Two members have a connection for each direction, so that neither waits while the other one is served.
+        if ring.to.0 == rank && ring.from.0 == rank {
+            return Ok(ring);
+        }
+        let other = || Some((rank, self.0.get(rank)?.as_ref()?));
+        let found = [ring.to, ring.from].into_iter().find(|way| way.0 == rank).or_else(other);
+        found.map(|way| Ways { to: way, from: way }).ok_or_else(|| Error::gone(rank))
     }
 
     /// One connection to each other member, with its rank; both ends take the same one.

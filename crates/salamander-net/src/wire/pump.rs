@@ -1,5 +1,5 @@
-//! Sends to the right and receives from the left at the same time, on one thread: a ring in which
-//! everybody first sends and then receives stands still once the sockets are full.
+//! Sends to one member and receives from another one, or the same, at the same time and on one thread: a ring in
+//! which everybody first sends and then receives stands still once the sockets are full.
 
 use std::io;
 
@@ -51,6 +51,28 @@ impl Neighbours {
 
     /// Runs until all is sent and received.
     pub(super) fn pump(&mut self, work: &mut impl Duplex, cancel: &Cancel) -> Result<(), Error> {
+        self.bytes_moved += self.ways().pump(work, cancel)?;
+        Ok(())
+    }
+
+    /// Round the ring.
+    pub(super) fn ways(&self) -> Ways<'_> {
+        let (right, left) = (&self.right, &self.left);
+        Ways { to: (right.rank, &right.socket), from: (left.rank, &left.socket) }
+    }
+}
+
+/// Whom bytes go to, and whom they come from.
+#[derive(Clone, Copy)]
+pub(super) struct Ways<'a> {
+    pub(super) to: (usize, &'a Socket),
+    pub(super) from: (usize, &'a Socket),
+}
+
+impl Ways<'_> {
+    /// Runs until all is sent and received; the bytes that were moved.
+    pub(super) fn pump(&self, work: &mut impl Duplex, cancel: &Cancel) -> Result<u64, Error> {
+        let mut moved = 0;
         while !(work.is_all_sent() && work.is_all_received()) {
             cancel.check()?;
             let (sent, wants_to_send) = self.send(work)?;
@@ -60,20 +82,20 @@ impl Neighbours {
             if wants_to_receive {
                 // With nothing to send there is only one thing to wait for, and no need to poll.
                 let outcome = if wants_to_send {
-                    self.left.socket.receive_now(space)
+                    self.from.1.receive_now(space)
                 } else {
-                    self.left.socket.receive_soon(space)
+                    self.from.1.receive_soon(space)
                 };
                 received = self.count(outcome)?;
                 work.received(received)?;
             }
-            self.bytes_moved += (sent + received) as u64;
+            moved += (sent + received) as u64;
             if sent + received == 0 {
                 self.idle(wants_to_send, wants_to_receive)?;
-                self.check_right(work)?;
+                self.check_receiver(work)?;
             }
         }
-        Ok(())
+        Ok(moved)
     }
 
     /// Sends what the socket takes; how much it was, and whether there is more.
@@ -83,8 +105,9 @@ impl Neighbours {
             return Ok((0, false));
         }
         let offered = head.len() + body.len();
-        let sent = self.right.socket.send_both_now(head, body);
-        let sent = sent.map_err(|error| Error::lost(self.right.rank, error))?;
+        let (rank, socket) = self.to;
+        let sent = socket.send_both_now(head, body);
+        let sent = sent.map_err(|error| Error::lost(rank, error))?;
         work.sent(sent);
         let (head, body) = work.outgoing();
         Ok((sent, sent < offered || !head.is_empty() || !body.is_empty()))
@@ -94,27 +117,27 @@ impl Neighbours {
         match outcome {
             Ok(Received::Bytes(count)) => Ok(count),
             Ok(Received::Nothing) => Ok(0),
-            Ok(Received::End) => Err(Error::gone(self.left.rank)),
-            Err(error) => Err(Error::lost(self.left.rank, error)),
+            Ok(Received::End) => Err(Error::gone(self.from.0)),
+            Err(error) => Err(Error::lost(self.from.0, error)),
         }
     }
 
     /// Nothing moved: waits for whatever can. Receiving has waited already if it is all there is.
     fn idle(&self, wants_to_send: bool, wants_to_receive: bool) -> Result<(), Error> {
         if wants_to_send {
-            let mut ready = vec![PollFd::new(&self.right.socket, PollFlags::OUT)];
+            let mut ready = vec![PollFd::new(self.to.1, PollFlags::OUT)];
             if wants_to_receive {
-                ready.push(PollFd::new(&self.left.socket, PollFlags::IN));
+                ready.push(PollFd::new(self.from.1, PollFlags::IN));
             }
             wait_for(&mut ready)?;
         }
         Ok(())
     }
 
-    /// The right neighbour sends nothing, so nothing shows that it has gone while there is nothing
-    /// for it. It may go once it has all: that is how the last collective of a ring ends.
-    fn check_right(&self, work: &impl Duplex) -> Result<(), Error> {
-        let gone = !work.is_all_sent() && self.right.socket.has_ended();
-        if gone { Err(Error::gone(self.right.rank)) } else { Ok(()) }
+    /// Who receives may send nothing, so nothing shows that it has gone while there is nothing for
+    /// it. It may go once it has all: that is how the last collective of a ring ends.
+    fn check_receiver(&self, work: &impl Duplex) -> Result<(), Error> {
+        let gone = !work.is_all_sent() && self.to.1.has_ended();
+        if gone { Err(Error::gone(self.to.0)) } else { Ok(()) }
     }
 }

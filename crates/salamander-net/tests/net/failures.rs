@@ -33,12 +33,17 @@ fn sum_and_count(mut ring: Ring, count: &AtomicUsize) -> Error {
     unreachable!("it sums until an error comes")
 }
 
-/// Sums ones, in the order of ranks and in that of a fold by turns.
+/// Sums ones, in the order of ranks, in that of a fold and in that of a balanced tree by turns.
 fn sum(ring: &mut Ring, round: usize) -> Result<&mut [f32], Error> {
     ring.bucket(LEN)?.fill(1.0);
-    match round % 2 {
+    let size = ring.size();
+    match round % 3 {
         0 => ring.all_reduce(LEN),
-        _ => ring.fold(LEN, &Fold::by_rank(ring.size())),
+        1 if size.is_power_of_two() => {
+            let joins = (0..size).map(usize::trailing_ones).collect();
+            ring.fold(LEN, &Fold::new(vec![1; size], joins).expect("one sum"))
+        }
+        _ => ring.fold(LEN, &Fold::by_rank(size)),
     }
 }
 

@@ -219,10 +219,11 @@ fn folds_are_mixed_with_other_collectives() {
 
 #[test]
 fn different_folds_are_a_mismatch() {
-    for way in WAYS {
-        let errors = Group::new(3, way).run(1, |mut ring| {
-            let joins = if ring.rank() == 1 { vec![0, 0, 2] } else { vec![0, 1, 1] };
-            let fold = Fold::new(vec![1; 3], joins).expect("one sum");
+    let orders = [[&[0, 1, 1][..], &[0, 0, 2]], [&[0, 1, 0, 2], &[0, 1, 1, 1]]];
+    for (way, [most, one]) in WAYS.into_iter().flat_map(|way| orders.map(|order| (way, order))) {
+        let errors = Group::new(most.len(), way).run(1, |mut ring| {
+            let joins = if ring.rank() == 1 { one } else { most };
+            let fold = Fold::new(vec![1; joins.len()], joins.to_vec()).expect("one sum");
             ring.bucket(100).expect("a bucket");
             ring.fold(100, &fold).map(drop).expect_err("the orders differ")
         });
