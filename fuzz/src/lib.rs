@@ -6,6 +6,8 @@
 //!   themselves `example`, `yaml`, `experiment`, what a run keeps or passes on (`journal`, `manifest`,
 //!   `packed_state`) and what strangers send (`handshake`, `ps_request`, `control`, `serve_request`).
 
+#![cfg(feature = "data")]
+
 use std::path::PathBuf;
 use std::sync::{Once, OnceLock};
 

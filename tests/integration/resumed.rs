@@ -92,7 +92,9 @@ fn a_resume_with_workers_has_these_whatever_the_run_was_scaled_to() {
     assert_eq!(child.wait().expect("it ends").code(), Some(130));
 
     // Without a number it stays what it was scaled to.
-    for (more, expected) in [(&[][..], 3), (&["--workers", "1"], 1), (&[], 1)] {
+    let asked =
+        [(&[][..], 3), (&["--workers", "1"], 1), (&[], 1), (&["--set", "workers.max=2"], 2)];
+    for (more, expected) in asked {
         let resumed = place.command(&[&["train", "--resume", &shown], more].concat());
         let steps = steps_logged(&run) + 5;
         let (mut child, _) = start(resumed, &place, steps, Duration::ZERO);

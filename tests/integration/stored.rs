@@ -356,27 +356,65 @@ fn a_master_whose_run_goes_on_elsewhere_stops_leading() {
     goes_on_while_its_master_lives(&bucket);
 }
 
-/// Nobody has killed the master of a run that somebody goes on with elsewhere, with nothing but its store.
-pub(crate) fn goes_on_while_its_master_lives(bucket: &Bucket) {
-    let place = Workplace::new();
-    // Two minutes at least, until the first master is gone and it is slow no more.
-    let fire = Fire { epochs: 12, delay_ms: 100, ..fire(1, 2, 2) };
-    chaos::prepare(place.path(), &fire);
+/// A distributed run of which a checkpoint counts, and the file that makes it slow while it is there: two minutes at
+/// least.
+fn begin_slowly(
+    bucket: &Bucket,
+    place: &Workplace,
+    fire: &Fire,
+    more: &[&str],
+) -> (Child, PathBuf) {
+    chaos::prepare(place.path(), fire);
     let slow = place.write("slow", "");
     let sets = [
         format!("data.training={}", place.path().join("ids.csv").display()),
         format!("hyperparameters.slow_file={}", slow.display()),
         "min_checkpoint_period={batches: 4}".to_string(),
     ];
-    let sets = sets.iter().flat_map(|set| ["--set", set.as_str()]);
+    let sets = sets.iter().map(String::as_str).chain(more.iter().copied());
     let args = ["train", "tally.yaml", "--json", "--store", bucket.protocol.store];
-    let args: Vec<&str> = args.into_iter().chain(sets).collect();
-    let mut command = bucket.command(&place, &args);
+    let args: Vec<&str> = args.into_iter().chain(sets.flat_map(|set| ["--set", set])).collect();
+    let mut command = bucket.command(place, &args);
     command.stdout(Stdio::null()).stderr(Stdio::piped());
     let mut first = command.spawn().expect("the program starts");
     let list = |run| place.path().join("runs").join(run).join("checkpoints/counted");
-    let begun = || run_of(&place).is_some_and(|run| list(run).exists());
+    let begun = || run_of(place).is_some_and(|run| list(run).exists());
     wait_until("a checkpoint counts", &mut first, begun);
+    (first, slow)
+}
+
+/// Somebody may go on with it elsewhere, which it cannot see.
+#[test]
+fn a_master_that_cannot_reach_its_store_stops_leading() {
+    let test = "a_master_that_cannot_reach_its_store_stops_leading";
+    let Some(bucket) = Bucket::start(test) else { return };
+    let place = Workplace::new();
+    let fire = Fire { epochs: 12, delay_ms: 100, ..fire(1, 2, 2) };
+    let patience = "checkpoint_storage.store_patience=1";
+    let (first, slow) = begin_slowly(&bucket, &place, &fire, &[patience]);
+    bucket.gate.shut.store(true, Ordering::SeqCst);
+    let ended = first.wait_with_output().expect("ended");
+    let told = String::from_utf8_lossy(&ended.stderr);
+    assert_eq!(ended.status.code(), Some(1), "{told}");
+    assert!(told.contains("the master crashed"), "{told}");
+    let run = the_run(&place);
+    let folder = place.path().join("runs").join(&run);
+    let log = std::fs::read_to_string(folder.join("logs/master.log")).expect("its log");
+    assert!(log.contains("this master stops leading: its store does not answer"), "{log}");
+
+    bucket.gate.shut.store(false, Ordering::SeqCst);
+    std::fs::remove_file(slow).expect("it was slow");
+    let whole = bucket.run(&place, &["train", "--json", "--resume", &run]);
+    assert_eq!(whole.code(), Some(0), "{}", whole.err());
+    let proven = chaos::prove(Path::new(PROGRAM), place.path(), &fire, &whole.json());
+    proven.expect("every record exactly once per epoch, and the bits of an undisturbed run");
+}
+
+/// Nobody has killed the master of a run that somebody goes on with elsewhere, with nothing but its store.
+pub(crate) fn goes_on_while_its_master_lives(bucket: &Bucket) {
+    let place = Workplace::new();
+    let fire = Fire { epochs: 12, delay_ms: 100, ..fire(1, 2, 2) };
+    let (first, slow) = begin_slowly(bucket, &place, &fire, &[]);
     let (elsewhere, run) = (Workplace::new(), the_run(&place));
     let resume = ["train", "--json", "--resume", &format!("{}/{run}", bucket.protocol.store)];
     let mut second = bucket.start_run(&elsewhere, &resume);

@@ -56,7 +56,7 @@ pub(crate) fn master(args: &MasterArgs, program: &Program) -> Result<ExitCode> {
 On several hosts, with the run's folder on storage that all of them share:
   host1$ salamander master runs/mnist --listen 10.0.0.1:4455
   host1$ salamander worker runs/mnist --master 10.0.0.1:4455 --listen 10.0.0.1
-  host2$ salamander worker runs/mnist --master 10.0.0.1:4455 --listen 10.0.0.2")]
+  host2$ salamander worker runs/mnist --master 10.0.0.1:4455 --listen 10.0.0.2 --slot 1")]
 pub(crate) struct WorkerArgs {
     #[command(flatten)]
     role: RoleArgs,

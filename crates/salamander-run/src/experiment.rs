@@ -7,6 +7,7 @@ use salamander_core::experiment::{Experiment, Strategy, Workers};
 use serde_json::json;
 
 use crate::Error;
+use crate::connect::Scale;
 
 /// Changes to an experiment file.
 #[derive(Clone, Debug, Default)]
@@ -50,6 +51,18 @@ impl Overrides {
         self.own_sets().into_iter().chain(implied).collect()
     }
 
+    /// The numbers of processes that are named here, of those in force: a run that goes on has these, whatever it was
+    /// scaled to.
+    pub(crate) fn asked(&self, in_force: &Experiment) -> Scale {
+        let is_named = |field: &str, own: bool| own || self.sets.iter().any(|set| sets(set, field));
+        let workers = is_named("workers", self.workers.is_some());
+        let servers = is_named("ps.servers", self.servers.is_some());
+        Scale {
+            workers: workers.then_some(in_force.workers.max),
+            servers: servers.then_some(in_force.ps.servers),
+        }
+    }
+
     fn own_sets(&self) -> Vec<String> {
         let mut sets = self.sets.clone();
         sets.extend(self.device.iter().map(|device| format!("device={device}")));
@@ -77,6 +90,15 @@ impl Overrides {
             _ => None,
         }
     }
+}
+
+/// Whether `PATH=VALUE` says the field, a part of it, or all that the field is part of.
+fn sets(set: &str, field: &str) -> bool {
+    let path = set.split_once('=').map_or(set, |(path, _)| path).trim();
+    let within = |inner: &str, outer: &str| {
+        inner.strip_prefix(outer).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+    };
+    within(path, field) || within(field, path)
 }
 
 fn set_strategy(strategy: Strategy) -> String {
@@ -117,5 +139,31 @@ pub fn in_file(path: &Path, error: salamander_train::Error) -> Error {
         salamander_train::Error::Experiment(error) => wrong(path, error),
         salamander_train::Error::Invalid(reason) => wrong(path, reason),
         other => other.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_of_processes_that_are_set_are_asked_for() {
+        let text = "strategy: hybrid\nworkers: 3\nps: {servers: 2}\n";
+        let in_force = Experiment::parse(text, &[]).expect("valid");
+        let check = |sets: &[&str], workers: Option<u32>, servers: Option<u32>| {
+            let sets = sets.iter().map(|set| set.to_string()).collect();
+            let overrides = Overrides { sets, ..Overrides::default() };
+            assert_eq!(overrides.asked(&in_force), Scale { workers, servers });
+        };
+        check(&[], None, None);
+        check(&["workers=3"], Some(3), None);
+        check(&["workers.max=3"], Some(3), None);
+        check(&["ps.servers=2"], None, Some(2));
+        check(&["ps={servers: 2}", "name=workers=3"], None, Some(2));
+        check(&["ps.push_buffer=8", "workersx=1"], None, None);
+        let workers = Some(Workers { min: 1, max: 3 });
+        let named = Overrides { workers, servers: Some(2), ..Overrides::default() };
+        let both = Scale { workers: Some(3), servers: Some(2) };
+        assert_eq!(named.asked(&in_force), both);
     }
 }

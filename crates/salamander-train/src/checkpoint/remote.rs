@@ -12,9 +12,10 @@ use salamander_core::layout::{CHECKPOINTS, COUNTED, TRIALS};
 use salamander_data::{Bucket, Listing, ObjectVersion};
 use salamander_files::{Durability, PendingFolder, real, write_synced};
 
-use super::read::parse_manifest;
 use super::store::oldest_first;
-use super::{Checkpoint, Counted, Keeping, MANIFEST, Manifest, read, read_manifest};
+use super::{
+    Checkpoint, Counted, Keeping, MANIFEST, Manifest, parse_manifest, read, read_manifest,
+};
 use crate::Error;
 
 /// What a store can do; tests have one that fails when it is told to.
@@ -187,8 +188,9 @@ impl RemoteCheckpoints {
         let mut manifests = Vec::new();
         for id in self.objects.list(CHECKPOINTS)?.folders {
             let text = self.objects.get(&format!("{CHECKPOINTS}/{id}/{MANIFEST}"))?;
+            let place = PathBuf::from(format!("{}/{CHECKPOINTS}/{id}", self.url));
             // One that cannot be read is as good as none: the checkpoint before it is used.
-            manifests.extend(text.and_then(|text| serde_json::from_slice::<Manifest>(&text).ok()));
+            manifests.extend(text.and_then(|text| parse_manifest(&place, &text).ok()));
         }
         Ok(oldest_first(manifests.into_iter()))
     }

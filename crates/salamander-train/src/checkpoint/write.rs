@@ -85,9 +85,9 @@ fn fill(
         files,
         tables: sizes(disk, &tables)?,
     };
-    let text = serde_json::to_vec_pretty(&manifest).map_err(|error| unfit(error.to_string()))?;
+    let text = manifest.to_text().map_err(|error| unfit(error.to_string()))?;
     let path = beside.join(MANIFEST);
-    write_synced(disk, &path, &text).map_err(Error::io(&path))?;
+    write_synced(disk, &path, text.as_bytes()).map_err(Error::io(&path))?;
     disk.sync_folder(beside).map_err(Error::io(beside))
 }
 

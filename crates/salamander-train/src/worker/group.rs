@@ -10,6 +10,7 @@ use salamander_core::elastic::{
     Activation, Begun, CheckpointMark, Ending, FromMember, Generation, MemberReport, Participant,
     Peer, ReportQueue, StartFrom, Work, WorkerId,
 };
+use salamander_core::environment;
 use salamander_core::progress::StepCount;
 use salamander_core::report::{EndReport, Report};
 use salamander_net::{Cancel, Endpoint, Fold, Listener, Ring};
@@ -34,6 +35,8 @@ pub(crate) struct Group {
     member: Arc<SharedMember>,
     reports: Reports,
     listener: Listener,
+    /// For a bench.
+    sums_by_rank: bool,
     data: TrainedOn,
     session: Option<Session>,
     joined: Option<Joined>,
@@ -67,6 +70,7 @@ impl Group {
             member,
             reports,
             listener,
+            sums_by_rank: std::env::var_os(environment::SUMS_BY_RANK).is_some(),
             data: TrainedOn::default(),
             session: None,
             joined: None,
@@ -285,12 +289,16 @@ impl Exchange for Group {
         fold: &Fold,
         fill: &mut dyn FnMut(usize, &mut [f32]),
     ) -> Result<&[f32], Error> {
+        let by_rank = self.sums_by_rank;
         let Joined { ring, place, .. } = self.joined()?;
         let parts = fold.parts(place.rank);
         let filled = ring.bucket(fold.bucket_len(len)).map(|bucket| {
             (0..parts).for_each(|part| fill(part, &mut bucket[Fold::part(len, part)]));
         });
-        let reduced = filled.and_then(|()| ring.fold(len, fold).map(drop));
+        let reduced = filled.and_then(|()| match by_rank {
+            true => ring.fold_by_rank(len, fold).map(drop),
+            false => ring.fold(len, fold).map(drop),
+        });
         reduced.map_err(|error| self.broken(&error))?;
         let bucket = self.joined()?.ring.bucket(len);
         bucket.map(|sums| &*sums).map_err(|error| Error::Broken(error.to_string()))
