@@ -11,7 +11,9 @@ use crate::store::checkpoints::{self, Checkpoint};
 use crate::store::db::params;
 use crate::store::limits::{self, Allowance};
 use crate::store::webhooks::{self, Webhook};
-use crate::store::{Touched, Tx, collected, forget_experiment, killed_trials, models, set_meta};
+use crate::store::{
+    Touched, Tx, collected, forget_experiment, killed_trials, models, runs, set_meta,
+};
 
 /// What somebody wants of an experiment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -388,6 +390,7 @@ impl Entry {
             let sql = "UPDATE experiments SET change = ?2 WHERE id = ?1";
             tx.prepare_cached(sql)?.execute(params![experiment.0, tx.change])?;
             tx.touch(Touched::Experiment(experiment.0));
+            runs::touch_waiting(tx, experiment)?;
         }
         if !matches!(self.operation, Operation::Found { .. }) {
             let said = serde_json::to_string(&self.operation).unwrap_or_default();

@@ -26,7 +26,7 @@ type ByState = Family<[(&'static str, String); 1], Gauge>;
 pub(super) async fn figures(State(api): State<Api>) -> Response {
     let counted = ask(&api, |store| {
         let jobs = store.jobs()?.into_iter().map(|job| job.state).collect::<Vec<_>>();
-        Ok((store.count("experiments")?, store.count("runs")?, jobs))
+        Ok((store.count_experiments()?, store.count_runs()?, jobs))
     });
     let (experiments, runs, jobs) = match counted.await {
         Ok(counted) => counted,

@@ -116,6 +116,7 @@ pub fn router(api: &Api) -> Router {
         .route("/api/v1/webhooks/{id}", delete(upkeep::remove_webhook))
         .route("/api/v1/runs/{id}/summary", look(read::summary))
         .route("/api/v1/runs/{id}/metrics", look(read::metrics))
+        .route("/api/v1/metric-names", look(read::metric_names))
         .route("/api/v1/runs/{id}/curves", look(read::run_curves))
         .route("/api/v1/runs/{id}/validations", look(read::validations))
         .route("/api/v1/runs/{id}/checkpoints", look(read::checkpoints))

@@ -182,6 +182,7 @@ const ROUTES: &[Route] = &[
         "Anything",
     ),
     get("/api/v1/runs/{id}/metrics", "Its metrics, without their curves.", "List"),
+    get("/api/v1/metric-names", "The metrics that runs have or have had, 10,000 at most.", "List"),
     Route { query: &[CURVES], ..get("/api/v1/runs/{id}/curves", "Its curves.", "Anything") },
     Route {
         query: &[SEVERAL_RUNS, CURVES],

@@ -119,6 +119,10 @@ pub(super) fn metrics(hub: &Hub, id: RunId, _: NoParams) -> Result<Vec<MetricSum
     there(hub, id)?.metrics(id)
 }
 
+pub(super) fn metric_names(hub: &Hub, (): (), _: NoParams) -> Result<Vec<String>, Error> {
+    hub.store().metric_names()
+}
+
 pub(super) fn validations(hub: &Hub, id: RunId, _: NoParams) -> Result<Vec<Validation>, Error> {
     there(hub, id)?.validations(id)
 }

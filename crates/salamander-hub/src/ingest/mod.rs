@@ -22,7 +22,7 @@ use crate::operation::Operation;
 use crate::store::checkpoints::{self, Checkpoint};
 use crate::store::experiments::{self, Facts};
 use crate::store::runs::{self, RunFacts};
-use crate::store::{Tx, logs, points};
+use crate::store::{Tx, append, logs, points};
 use folder::Signature;
 use search::Replayed;
 use tail::Cursor;
@@ -446,7 +446,7 @@ impl WatchedRun {
             if portion.again {
                 points::forget(tx, id)?;
             }
-            points::append(tx, id, &parsed.points)?;
+            append::append(tx, id, &parsed.points)?;
             for (number, validation) in (portion.from.lines..).zip(&parsed.validations) {
                 runs::add_validation(tx, id, number, validation)?;
             }

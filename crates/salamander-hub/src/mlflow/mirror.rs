@@ -12,9 +12,10 @@ use std::collections::BTreeMap;
 use super::Mlflow;
 use super::measured;
 use super::tracked::{LifecycleStage, MetricValue, MlflowRun};
+use crate::store::append;
 use crate::store::experiments::{self, Facts};
 use crate::store::points::{self, NewPoints, StoredPoint};
-use crate::store::runs::{self, MetricsProgress, RunFacts};
+use crate::store::runs::{self, RunFacts};
 use crate::store::set_meta;
 use crate::{Error, ExperimentId, RunId};
 
@@ -110,24 +111,17 @@ impl Mlflow {
             trials: trials as i64,
             ..Facts::default()
         };
-        let last: BTreeMap<String, i64> = match values.is_empty() {
-            true => BTreeMap::new(),
-            false => {
-                let metrics = self.hub().store().metrics(id)?;
-                metrics.into_iter().map(|metric| (metric.name, metric.last_step)).collect()
-            }
-        };
+        let last = self.hub().store().last_steps(id, values.iter().map(|(key, _)| key.as_str()))?;
         let ForwardCurves { points, times } = forward(values, &last);
         let steps = points.values().filter_map(|points| points.last()).map(|point| point.step);
-        // A metric that is behind does not take the run back.
-        let most = steps.max().max(last.values().copied().max().filter(|_| !points.is_empty()));
+        let most = steps.max();
         self.hub().store().write(move |tx| {
             experiments::set_facts(tx, experiment, &of_experiment)?;
             runs::set_facts(tx, id, &facts)?;
             if let Some(steps) = most {
-                points::append_or_replace(tx, id, &points)?;
-                points::append_or_replace_times(tx, id, &times)?;
-                runs::set_progress(tx, id, &MetricsProgress { steps, epoch: 0 })?;
+                append::append_or_replace(tx, id, &points)?;
+                append::append_or_replace_times(tx, id, &times)?;
+                runs::advance(tx, id, steps)?;
             }
             Ok(())
         })
@@ -249,7 +243,7 @@ mod tests {
         let before = move |tx: &Tx<'_>| {
             points::forget(tx, id)?;
             let loss = vec![StoredPoint { step: 1, value: 0.5 }];
-            points::append(tx, id, &[("loss".to_string(), loss)].into())?;
+            append::append(tx, id, &[("loss".to_string(), loss)].into())?;
             set_meta(tx, SHOWN_AS.0, "1")
         };
         hub.store().write(before).expect("written");

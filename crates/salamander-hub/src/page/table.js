@@ -105,6 +105,16 @@ export function mergeRuns(rows, changed, fresh, isShown) {
   return [...fresh.filter((run) => !known.has(run.id)), ...kept].filter(isShown);
 }
 
+/// So many metrics are asked for with every row; of more, those that a table needs.
+const MANY = 40;
+
+/// Of the metrics of all runs those that a table needs: that it shows, is sorted by, or looks for. `null`: all of them.
+export function neededMetrics(names, { columns, sort, filter }) {
+  if (names.length <= MANY) return null;
+  const wanted = new Set([...columns, (sort ?? "").replace(/^-/, "")]);
+  return names.filter((name) => wanted.has(name) || filter.includes(name));
+}
+
 /// Sorts by a column; what has no value comes last, whichever way it is sorted.
 export function sortBy(rows, columns, sort) {
   const column = columns.find((one) => one.key === (sort ?? "").replace(/^-/, ""));

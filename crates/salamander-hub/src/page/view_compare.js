@@ -6,7 +6,7 @@ import { Chart, chartSettings, color } from "./chart.js";
 import { axisName, FIELDS, load, namesOf, noteOf, series } from "./curves.js";
 import { diffLines, nearChanges } from "./diff.js";
 import { number } from "./format.js";
-import { prepare } from "./view_runs.js";
+import { metricNames, prepare } from "./view_runs.js";
 
 /// Runs of one request.
 const ASKED = 1000;
@@ -17,17 +17,14 @@ const BUDGET = 10;
 /// Runs that the legend names before it is asked for all.
 const NAMED = 100;
 
-/// Curves of these runs, one chart for each metric whose name fits; in `body`, as the address says.
-export function curveCharts(body, view, runs, { height = 260, usual = null, fetched = () => {} } = {}) {
+/// Curves of these runs, one chart for each metric whose name fits; in `body`, as the address says. `known` are their
+/// metrics where the runs do not say all of them.
+export function curveCharts(body, view, runs, { height = 260, usual = null, fetched = () => {}, known = null } = {}) {
   const charts = new Map();
   const cards = h("div", { class: "cards" });
   const count = h("span", { class: "soft" });
   const colors = new Map(runs.map((run, at) => [run.id, color(at)]));
-  const allNames = () => {
-    const known = new Set();
-    for (const run of runs) for (const name of Object.keys(run.metrics ?? {})) if (name !== "time") known.add(name);
-    return [...known];
-  };
+  const allNames = () => known ?? metricNames(runs);
   const names = () => {
     let test = (name) => !usual || usual(name);
     if (view.params.metrics) {
@@ -38,10 +35,10 @@ export function curveCharts(body, view, runs, { height = 260, usual = null, fetc
         test = (name) => name.includes(view.params.metrics);
       }
     }
-    const known = allNames();
-    const fitting = known.filter(test);
+    const every = allNames();
+    const fitting = every.filter(test);
     // Whose metrics have other names than ours shows all of them, until some are asked for.
-    return (fitting.length || view.params.metrics ? fitting : known).sort((a, b) => (a === "loss" ? -1 : b === "loss" ? 1 : a < b ? -1 : 1));
+    return (fitting.length || view.params.metrics ? fitting : [...every]).sort((a, b) => (a === "loss" ? -1 : b === "loss" ? 1 : a < b ? -1 : 1));
   };
   /// What is to be drawn, the newest of each chart. A frame has no more of it than it has time for.
   const due = new Map();

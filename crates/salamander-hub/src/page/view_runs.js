@@ -6,7 +6,7 @@ import { ask, attempt } from "./dialog.js";
 import { button, check, fileName, fill, h, save, select } from "./dom.js";
 import { parse } from "./filter.js";
 import { csvCell, duration, flat, number, time } from "./format.js";
-import { mergeRuns, sortBy, Table } from "./table.js";
+import { mergeRuns, neededMetrics, sortBy, Table } from "./table.js";
 import { curveCharts } from "./view_compare.js";
 
 const USUAL = ["name", "state", "model", "progress", "best", "loss", "started", "duration", "labels"];
@@ -54,10 +54,15 @@ export function ownColumns(view) {
   ];
 }
 
-export function metricColumns(rows) {
+/// The metrics that rows have.
+export function metricNames(rows) {
   const names = new Set();
   for (const row of rows) for (const name of Object.keys(row.metrics ?? {})) if (name !== "time") names.add(name);
-  return [...names].sort().map((name) => ({
+  return [...names].sort();
+}
+
+export function metricColumns(names) {
+  return names.map((name) => ({
     key: name, title: name, num: true, value: (row) => row.metrics?.[name], cell: (row) => (row.metrics && name in row.metrics ? number(row.metrics[name]) : ""),
   }));
 }
@@ -152,6 +157,15 @@ export async function runs(body, view) {
       drawGroups();
     },
   });
+  // Runs may have thousands of metrics: those that the table has nothing to do with are not asked for.
+  let [names, loaded, due] = [[], null, null];
+  const needed = () => neededMetrics(names, { columns: wanted(), sort: view.params.sort, filter: view.params.filter ?? "" });
+  const metrics = () => (loaded ? loaded.join(",") : "*");
+  const loadMissing = () => {
+    if (!loaded || needed()?.every((name) => loaded.includes(name))) return;
+    clearTimeout(due);
+    due = setTimeout(() => load().catch((error) => !view.signal.aborted && (problem.textContent = error.message)), 250);
+  };
   const told = () => fill(doing, chosenBar(view, { chosen, rows, clear: () => {
     chosen.clear();
     table.choose();
@@ -174,6 +188,7 @@ export async function runs(body, view) {
     table.set(group ? sortBy(groupRows(shown, group), table.columns, sort) : sortBy(shown, columns, sort), sort);
     const all = shown.length === rows.length ? `${number(rows.length)} runs` : `${number(shown.length)} of ${number(rows.length)} runs`;
     count.textContent = group ? `${table.rows.length} groups, ${all}` : all;
+    loadMissing();
   };
   let charts = null;
   const drawGroups = () => {
@@ -187,7 +202,7 @@ export async function runs(body, view) {
     const area = h("div");
     fill(below, h("h2", {}, "Curves of the groups: mean, and a band from the smallest to the largest"), area);
     const watched = new Set(some.map((run) => `validation/${run.metric}`));
-    charts = curveCharts(area, view, some, { usual: (name) => name === "loss" || watched.has(name) });
+    charts = curveCharts(area, view, some, { usual: (name) => name === "loss" || watched.has(name), known: loaded && names });
   };
   const drawGrouping = () => {
     const names = [...new Set(rows.slice(0, 2000).flatMap((row) => Object.keys(row.flat)))].sort();
@@ -215,13 +230,16 @@ export async function runs(body, view) {
     doing, table.element, below);
   const load = async () => {
     const archived = view.params.archived === "1" ? "true" : null;
-    const items = await all("runs", { metrics: "*", archived, sort: "-started" }, (items) => items.length === 1000 && take([...items]), view.signal);
+    names = (await get("metric-names", {}, view.signal)).filter((name) => name !== "time");
+    loaded = needed();
+    const items = await all("runs", { metrics: metrics(), archived, sort: "-started" }, (items) => items.length === 1000 && take([...items]), view.signal);
     take(items);
     drawRest();
   };
   const take = (items) => {
     rows = items.map((run) => (run.flat ? run : prepare(run)));
-    columns = [...ownColumns(view), ...metricColumns(rows.slice(0, 2000)), ...hparamColumns(rows.slice(0, 2000))];
+    const some = rows.slice(0, 2000);
+    columns = [...ownColumns(view), ...metricColumns(loaded ? names : metricNames(some)), ...hparamColumns(some)];
     draw();
   };
   const drawRest = () => {
@@ -242,7 +260,7 @@ export async function runs(body, view) {
     const [changed, touched] = [change?.runs, new Set(change?.runs?.map((id) => Number(id.split(".")[0])))];
     if (!changed || changed.length > FEW || !change.experiments?.every((id) => touched.has(id))) return load();
     if (!changed.length) return;
-    const page = await get("runs", { ids: changed.join(","), limit: FEW, metrics: "*", archived: "true" }, view.signal);
+    const page = await get("runs", { ids: changed.join(","), limit: FEW, metrics: metrics(), archived: "true" }, view.signal);
     const isShown = (run) => view.params.archived === "1" || !run.archived;
     take(mergeRuns(rows, changed, page.items.map((run) => ({ ...run })), isShown));
     drawRest();

@@ -11,7 +11,7 @@ import { drawGantt, drawImportance, drawRungs } from "./plot_trials.js";
 import { sortBy, Table } from "./table.js";
 import { axisOf } from "./trials.js";
 import { curveCharts } from "./view_compare.js";
-import { hparamColumns, meter, metricColumns, ownColumns, prepare, saveTable, state } from "./view_runs.js";
+import { hparamColumns, meter, metricColumns, metricNames, ownColumns, prepare, saveTable, state } from "./view_runs.js";
 
 const TOP = 10;
 /// Trials whose validations are marked on the time line.
@@ -39,7 +39,7 @@ export async function search(body, view) {
   const drawTable = () => {
     const columns = [...ownColumns(view).filter(({ key }) => ["name", "state", "progress", "best", "duration"].includes(key)),
       { key: "length", title: "length", num: true, value: (row) => row.length }, ...hparamColumns(trials),
-      ...metricColumns(trials).filter(({ key }) => key.startsWith("validation/")), { key: "reason", title: "why", value: (row) => row.reason }];
+      ...metricColumns(metricNames(trials)).filter(({ key }) => key.startsWith("validation/")), { key: "reason", title: "why", value: (row) => row.reason }];
     table.columns = columns;
     const sort = view.params.sort ?? (experiment.smaller_is_better ? "best" : "-best");
     table.set(sortBy(brushed(), columns, sort), sort);

@@ -113,16 +113,6 @@ impl SqlDialect {
         }
     }
 
-    /// Names the index that a table is to be read by, where the planner takes another one for as good: SQLite would
-    /// look up a row of a metric in a page of its own for each run, although they stand side by side in this one.
-    pub(crate) fn indexed_by(self, index: &str) -> String {
-        match self {
-            Self::Sqlite => format!("INDEXED BY {index}"),
-            #[cfg(feature = "postgres")]
-            Self::Postgres => String::new(),
-        }
-    }
-
     /// A value inside of a column of JSON, to sort by; `?` is its path.
     pub(crate) fn json_key(self, column: &str) -> String {
         match self {

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::db::{Db, DbError, DbRow, OptionalExtension, params};
 use super::page::{Conditions, ListQuery, ListSource, Page, Selection, Sort, page};
 use super::writer::Touched;
-use super::{Store, Tx};
+use super::{Store, Tx, runs};
 use crate::Error;
 use crate::ids::{ExperimentId, RunId};
 
@@ -244,6 +244,16 @@ impl Store {
         })
     }
 
+    /// How many experiments are in which state.
+    pub(crate) fn count_experiments(&self) -> Result<Vec<(String, i64)>, Error> {
+        self.read(|db| {
+            let mut query =
+                db.prepare_cached("SELECT state, count(*) FROM experiments GROUP BY state")?;
+            let rows = query.query_map((), |row| Ok((row.get(0)?, row.get(1)?)))?;
+            Ok(rows.collect::<Result<_, _>>()?)
+        })
+    }
+
     /// Says where an experiment of the hub stands.
     pub(crate) fn set_state(
         &self,
@@ -256,7 +266,7 @@ impl Store {
             let values = params![id.0, state, reason, tx.change];
             tx.prepare_cached(sql)?.execute(values)?;
             tx.touch(Touched::Experiment(id.0));
-            Ok(())
+            runs::touch_waiting(tx, id)
         })
     }
 }

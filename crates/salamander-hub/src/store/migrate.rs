@@ -60,7 +60,7 @@ mod tests {
         old.execute_batch(rows).expect("written");
         drop(old);
         let store = Store::open(&path).expect("opened");
-        assert_eq!(store.read(|db| Ok(format(db)?)).expect("read"), 3);
+        assert_eq!(store.read(|db| Ok(format(db)?)).expect("read"), 4);
         let ada = User { name: "ada".into(), role: UserRole::Editor };
         assert_eq!(store.users().expect("read"), [ada]);
         assert!(store.webhooks().expect("the second format's").is_empty());

@@ -100,6 +100,21 @@ impl Conditions {
         self.sql.push(format!("{column} IN ({})", numbers.join(", ")));
     }
 
+    /// Only what comes after a row that was seen, by what it was sorted by and its number.
+    fn after(&mut self, (value, seen): (Value, i64), sign: &str) -> String {
+        let mut place = |value: Value| {
+            self.values.push(value);
+            format!("?{}", self.values.len())
+        };
+        if value == Value::Null {
+            return format!("(sort_key IS NULL AND sort_id {sign} {})", place(seen.into()));
+        }
+        let (value, seen) = (place(value), place(seen.into()));
+        format!(
+            "(sort_key {sign} {value} OR (sort_key = {value} AND sort_id {sign} {seen}) OR sort_key IS NULL)"
+        )
+    }
+
     fn text(&self) -> String {
         match self.sql.as_slice() {
             [] => "1 = 1".to_string(),
@@ -158,27 +173,19 @@ pub(super) fn page<T>(
         key = key.replace('?', &format!("?{}", conditions.values.len()));
     }
     let (order, sign) = if sort.descending { ("DESC", "<") } else { ("ASC", ">") };
-    if let Some(cursor) = &query.cursor {
-        let (value, seen) = from_cursor(cursor)?;
-        let mut place = |value: Value| {
-            conditions.values.push(value);
-            format!("?{}", conditions.values.len())
-        };
-        // What has no value comes last in either direction.
-        let after = if value == Value::Null {
-            format!("({key} IS NULL AND {id} {sign} {})", place(seen.into()))
-        } else {
-            let (value, seen) = (place(value), place(seen.into()));
-            format!(
-                "({key} {sign} {value} OR ({key} = {value} AND {id} {sign} {seen}) OR {key} IS NULL)"
-            )
-        };
-        conditions.sql.push(after);
-    }
+    let wanted = conditions.text();
+    let after = match &query.cursor {
+        Some(cursor) => conditions.after(from_cursor(cursor)?, sign),
+        None => "1 = 1".to_string(),
+    };
+    // What has no value comes last in either direction.
+    let order = format!("ORDER BY sort_key {order} NULLS LAST, sort_id {order}");
+    // What rows are sorted by is looked up once for each, and everything else for those of the page only.
     let sql = format!(
-        "SELECT {columns}, {key} AS sort_key, {id} AS sort_id FROM {from} WHERE {} \
-         ORDER BY {key} IS NULL, sort_key {order}, sort_id {order} LIMIT {}",
-        conditions.text(),
+        "WITH keyed AS MATERIALIZED (SELECT {key} AS sort_key, {id} AS sort_id FROM {from} WHERE {wanted}) \
+         SELECT {columns}, sort_key, sort_id FROM \
+         (SELECT sort_key, sort_id FROM keyed WHERE {after} {order} LIMIT {}) AS found \
+         CROSS JOIN {from} WHERE {id} = sort_id {order}",
         limit + 1
     );
     let mut statement = db.prepare_cached(&sql)?;

@@ -1,16 +1,22 @@
-//! The tables of curves: appended at the end, read by a stretch of steps.
+//! The tables of curves, read by a stretch of steps; `append` writes them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
+use super::append;
 pub use super::curves::StoredPoint;
-use super::curves::{CHUNK, ChunkSummary, Reducer, decode, encode};
+use super::curves::{ChunkSummary, Reducer, decode};
 use super::db::{Db, DbError, DbRow, OptionalExtension, params};
-use super::writer::Touched;
 use super::{Store, Tx};
 use crate::Error;
 use crate::ids::RunId;
+
+/// What names of curves of times begin with.
+const TIMES: &str = "@time/";
+
+/// Names of metrics that are told of at once.
+const NAMES: usize = 10_000;
 
 /// New points of a run, by the names of their metrics.
 pub type NewPoints = BTreeMap<String, Vec<StoredPoint>>;
@@ -61,7 +67,7 @@ pub struct MetricSummary {
 impl Store {
     /// Appends points.
     pub fn append_points(&self, run: RunId, points: NewPoints) -> Result<(), Error> {
-        self.write(move |tx| append(tx, run, &points))
+        self.write(move |tx| append::append(tx, run, &points))
     }
 
     /// The metrics of a run, by name.
@@ -80,6 +86,41 @@ impl Store {
                     max: row.get(5)?,
                 })
             })?;
+            Ok(rows.collect::<Result<_, _>>()?)
+        })
+    }
+
+    /// The last steps of some metrics of a run; what it has no points of is left out.
+    pub(crate) fn last_steps<'a>(
+        &self,
+        run: RunId,
+        names: impl Iterator<Item = &'a str>,
+    ) -> Result<BTreeMap<String, i64>, Error> {
+        let names: BTreeSet<&str> = names.collect();
+        self.read(|db| {
+            let sql = "SELECT last_step FROM run_metrics WHERE run = ?1 AND metric = \
+                       (SELECT id FROM metrics WHERE name = ?2)";
+            let mut query = db.prepare_cached(sql)?;
+            let mut last = BTreeMap::new();
+            for name in names {
+                let found = query.query_row(params![run.number(), name], |row| row.get(0));
+                if let Some(step) = found.optional()? {
+                    last.insert(name.to_string(), step);
+                }
+            }
+            Ok(last)
+        })
+    }
+
+    /// The names of the metrics that runs have or have had, in their order.
+    pub fn metric_names(&self) -> Result<Vec<String>, Error> {
+        self.read(|db| {
+            let sql = format!(
+                "SELECT name FROM metrics WHERE substr(name, 1, {}) <> '{TIMES}' ORDER BY name LIMIT {NAMES}",
+                TIMES.len()
+            );
+            let mut query = db.prepare_cached(&sql)?;
+            let rows = query.query_map((), |row| row.get(0))?;
             Ok(rows.collect::<Result<_, _>>()?)
         })
     }
@@ -167,175 +208,21 @@ fn summary(row: &DbRow<'_>) -> Result<ChunkSummary, DbError> {
     })
 }
 
-fn read_chunk(db: &Db, chunk: i64) -> Result<Vec<StoredPoint>, Error> {
+pub(super) fn read_chunk(db: &Db, chunk: i64) -> Result<Vec<StoredPoint>, Error> {
     let mut query = db.prepare_cached("SELECT steps, vals FROM chunks WHERE id = ?1")?;
     let points = query.query_row([chunk], |row| Ok(decode(row.blob(0)?, row.blob(1)?)))?;
     points.ok_or_else(|| Error::Conflict(format!("chunk {chunk} of the store is damaged")))
 }
 
-fn metric_id(db: &Db, name: &str) -> Result<Option<i64>, Error> {
+pub(super) fn metric_id(db: &Db, name: &str) -> Result<Option<i64>, Error> {
     let mut query = db.prepare_cached("SELECT id FROM metrics WHERE name = ?1")?;
     Ok(query.query_row([name], |row| row.get(0)).optional()?)
-}
-
-/// The id of a metric, which is made where there is none of this name.
-fn metric_made(tx: &Tx<'_>, name: &str) -> Result<i64, Error> {
-    if let Some(metric) = metric_id(tx, name)? {
-        return Ok(metric);
-    }
-    let sql = "INSERT INTO metrics (name) VALUES (?1) RETURNING id";
-    Ok(tx.prepare_cached(sql)?.query_row([name], |row| row.get(0))?)
-}
-
-pub(crate) fn append(tx: &Tx<'_>, run: RunId, points: &NewPoints) -> Result<(), Error> {
-    for (name, points) in points.iter().filter(|(_, points)| !points.is_empty()) {
-        let metric = metric_made(tx, name)?;
-        append_curve(tx, run, metric, points)?;
-        append_summary(tx, run, metric, points)?;
-    }
-    tx.touch(Touched::Run(run.number()));
-    Ok(())
-}
-
-/// The same; but a first point of the step that the curve's last one is of takes the place of that one.
-pub(crate) fn append_or_replace(tx: &Tx<'_>, run: RunId, points: &NewPoints) -> Result<(), Error> {
-    for (name, points) in points {
-        if let (Some(first), Some(metric)) = (points.first(), metric_id(tx, name)?) {
-            take_back(tx, run, metric, first.step)?;
-        }
-    }
-    append(tx, run, points)
 }
 
 /// The curve of the times of another one, in seconds since 1970, where metrics count steps of their own. No client of
 /// MLflow's may call a metric so.
 pub fn times_of(metric: &str) -> String {
-    format!("@time/{metric}")
-}
-
-/// The same for the times of curves, by their metrics. They have no summary: they are curves, and in no list.
-pub(crate) fn append_or_replace_times(
-    tx: &Tx<'_>,
-    run: RunId,
-    times: &NewPoints,
-) -> Result<(), Error> {
-    for (name, points) in times {
-        let Some(first) = points.first() else { continue };
-        let metric = metric_made(tx, &times_of(name))?;
-        take_back(tx, run, metric, first.step)?;
-        append_curve(tx, run, metric, points)?;
-    }
-    Ok(())
-}
-
-/// Takes back the last point of a curve that goes forward, if it is of this step.
-fn take_back(tx: &Tx<'_>, run: RunId, metric: i64, step: i64) -> Result<(), Error> {
-    let sql = "SELECT id, last FROM chunks WHERE run = ?1 AND metric = ?2 \
-               ORDER BY number DESC LIMIT 1";
-    let newest: Option<(i64, i64)> = tx
-        .prepare_cached(sql)?
-        .query_row(params![run.number(), metric], |row| Ok((row.get(0)?, row.get(1)?)))
-        .optional()?;
-    let Some((chunk, _)) = newest.filter(|(_, last)| *last == step) else { return Ok(()) };
-    let mut left = read_chunk(tx, chunk)?;
-    left.pop();
-    if left.is_empty() {
-        tx.prepare_cached("DELETE FROM chunks WHERE id = ?1")?.execute([chunk])?;
-    } else {
-        rewrite_chunk(tx, chunk, &left)?;
-    }
-    tx.prepare_cached(
-        "UPDATE run_metrics SET points = points - 1, \
-         min = (SELECT min(c.min) FROM chunks c WHERE c.run = ?1 AND c.metric = ?2), \
-         max = (SELECT max(c.max) FROM chunks c WHERE c.run = ?1 AND c.metric = ?2) \
-         WHERE run = ?1 AND metric = ?2",
-    )?
-    .execute(params![run.number(), metric])?;
-    Ok(())
-}
-
-fn rewrite_chunk(tx: &Tx<'_>, chunk: i64, points: &[StoredPoint]) -> Result<(), Error> {
-    let s = ChunkSummary::of(points);
-    let (steps, values) = encode(points);
-    tx.prepare_cached(
-        "UPDATE chunks SET first = ?2, last = ?3, points = ?4, min = ?5, min_step = ?6, max = ?7, \
-         max_step = ?8, nan_step = ?9, steps = ?10, vals = ?11 WHERE id = ?1",
-    )?
-    .execute(params![
-        chunk,
-        s.first,
-        s.last,
-        s.points as i64,
-        s.min.map(|p| p.value),
-        s.min.map(|p| p.step),
-        s.max.map(|p| p.value),
-        s.max.map(|p| p.step),
-        s.nan,
-        steps,
-        values
-    ])?;
-    Ok(())
-}
-
-fn append_curve(tx: &Tx<'_>, run: RunId, metric: i64, points: &[StoredPoint]) -> Result<(), Error> {
-    let sql = "SELECT id, number, points FROM chunks WHERE run = ?1 AND metric = ?2 \
-               ORDER BY number DESC LIMIT 1";
-    let last: Option<(i64, i64, i64)> = tx
-        .prepare_cached(sql)?
-        .query_row(params![run.number(), metric], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))
-        .optional()?;
-    let next = last.map_or(0, |(_, number, _)| number + 1);
-    let mut rest = points;
-    if let Some((chunk, _, held)) = last
-        && (held as usize) < CHUNK
-    {
-        let (now, later) = rest.split_at(rest.len().min(CHUNK - held as usize));
-        let mut all = read_chunk(tx, chunk)?;
-        all.extend_from_slice(now);
-        rewrite_chunk(tx, chunk, &all)?;
-        rest = later;
-    }
-    for (number, points) in (next..).zip(rest.chunks(CHUNK)) {
-        let s = ChunkSummary::of(points);
-        let (steps, values) = encode(points);
-        tx.prepare_cached(
-            "INSERT INTO chunks (run, metric, number, first, last, points, min, min_step, max, max_step, nan_step, \
-             steps, vals) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)",
-        )?
-        .execute(params![
-            run.number(), metric, number, s.first, s.last, s.points as i64,
-            s.min.map(|p| p.value), s.min.map(|p| p.step), s.max.map(|p| p.value),
-            s.max.map(|p| p.step), s.nan, steps, values
-        ])?;
-    }
-    Ok(())
-}
-
-fn append_summary(
-    tx: &Tx<'_>,
-    run: RunId,
-    metric: i64,
-    points: &[StoredPoint],
-) -> Result<(), Error> {
-    let all = ChunkSummary::of(points);
-    let Some(last) = points.last() else { return Ok(()) };
-    tx.prepare_cached(
-        "INSERT INTO run_metrics (run, metric, points, last, last_step, min, max) \
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) ON CONFLICT (run, metric) DO UPDATE SET \
-         points = run_metrics.points + ?3, last = ?4, last_step = ?5, \
-         min = CASE WHEN ?6 >= run_metrics.min THEN run_metrics.min ELSE coalesce(?6, run_metrics.min) END, \
-         max = CASE WHEN ?7 <= run_metrics.max THEN run_metrics.max ELSE coalesce(?7, run_metrics.max) END",
-    )?
-    .execute(params![
-        run.number(),
-        metric,
-        points.len() as i64,
-        Some(last.value).filter(|value| value.is_finite()),
-        last.step,
-        all.min.map(|point| point.value),
-        all.max.map(|point| point.value)
-    ])?;
-    Ok(())
+    format!("{TIMES}{metric}")
 }
 
 /// Forgets the curves of a run, whose file is read again.
@@ -351,6 +238,8 @@ pub(crate) fn forget(tx: &Tx<'_>, run: RunId) -> Result<(), Error> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::append::append_or_replace;
+    use super::super::curves::CHUNK;
     use super::super::testing::for_each_store;
     use super::*;
 

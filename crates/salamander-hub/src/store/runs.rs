@@ -1,6 +1,7 @@
 //! Runs: trials of experiments, each with a folder.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::LazyLock;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
@@ -8,6 +9,7 @@ use serde_json::Value as Json;
 use super::db::{Db, DbError, DbRow, OptionalExtension, SqlDialect, params};
 use super::experiments::unknown_sort;
 use super::page::{Conditions, ListQuery, ListSource, Page, Selection, Sort, page};
+use super::points::metric_id;
 use super::writer::Touched;
 use super::{Store, Tx};
 use crate::Error;
@@ -127,12 +129,23 @@ pub struct Validation {
     pub validation: Option<Json>,
 }
 
-const COLUMNS: &str = "r.id, r.experiment, r.trial, r.folder, r.name, r.state, r.reason, r.model, r.hparams, r.steps, \
-    r.total_steps, r.epoch, r.epochs, r.steps_per_epoch, r.parameters, r.workers, r.metric, r.smaller_is_better, \
-    r.best, r.best_steps, r.length, r.started, r.ended, e.archived, e.owner, r.change, \
-    (SELECT string_agg(label, '\n' ORDER BY label) FROM labels WHERE experiment = r.experiment), r.measured";
+/// Whether a run stands as its experiment does: nobody trains it, and the hub knows why better than its folder.
+const AS_EXPERIMENT: &str =
+    "r.state = 'interrupted' AND e.origin = 'hub' AND e.state IN ('paused', 'queued', 'canceled')";
 const FROM: &str = "runs r JOIN experiments e ON e.id = r.experiment";
-const TABLE: ListSource = ListSource { columns: COLUMNS, from: FROM, id: "r.id" };
+
+static STATE: LazyLock<String> =
+    LazyLock::new(|| format!("CASE WHEN {AS_EXPERIMENT} THEN e.state ELSE r.state END"));
+static COLUMNS: LazyLock<String> = LazyLock::new(|| {
+    let (state, reason) =
+        (&*STATE, format!("CASE WHEN {AS_EXPERIMENT} THEN e.reason ELSE r.reason END"));
+    format!(
+        "r.id, r.experiment, r.trial, r.folder, r.name, {state}, {reason}, r.model, r.hparams, r.steps, \
+         r.total_steps, r.epoch, r.epochs, r.steps_per_epoch, r.parameters, r.workers, r.metric, \
+         r.smaller_is_better, r.best, r.best_steps, r.length, r.started, r.ended, e.archived, e.owner, r.change, \
+         (SELECT string_agg(label, '\n' ORDER BY label) FROM labels WHERE experiment = r.experiment), r.measured"
+    )
+});
 
 fn read(row: &DbRow<'_>) -> Result<Run, DbError> {
     let hparams: String = row.get(8)?;
@@ -177,7 +190,7 @@ impl Store {
         let sort = sort(self.dialect(), query.sort.as_deref())?;
         let mut conditions = Conditions::default();
         if let Some(states) = &query.state {
-            conditions.one_of("r.state", states);
+            conditions.one_of(&STATE, states);
         }
         if let Some(label) = &query.label {
             let condition = "r.experiment IN (SELECT experiment FROM labels WHERE label = ?)";
@@ -200,11 +213,10 @@ impl Store {
         if !query.archived.unwrap_or(false) {
             conditions.plain("e.archived = 0");
         }
+        let source = ListSource { columns: &COLUMNS, from: FROM, id: "r.id" };
         self.read(|db| {
-            let mut found = page(db, TABLE, Selection { conditions, sort }, query, read)?;
-            for run in &mut found.items {
-                run.metrics = last_values(db, run, query.metrics.as_deref())?;
-            }
+            let mut found = page(db, source, Selection { conditions, sort }, query, read)?;
+            add_last_values(db, &mut found.items, query.metrics.as_deref())?;
             Ok(found)
         })
     }
@@ -212,18 +224,18 @@ impl Store {
     /// One run, with the last values of all its metrics.
     pub fn run(&self, id: RunId) -> Result<Run, Error> {
         self.read(|db| {
-            let sql = format!("SELECT {COLUMNS} FROM {FROM} WHERE r.id = ?1");
+            let sql = format!("SELECT {} FROM {FROM} WHERE r.id = ?1", *COLUMNS);
             let found = db.prepare_cached(&sql)?.query_row([id.number()], read).optional()?;
             let mut run = found.ok_or_else(|| no_run(id))?;
-            run.metrics = last_values(db, &run, Some("*"))?;
+            add_last_values(db, std::slice::from_mut(&mut run), Some("*"))?;
             Ok(run)
         })
     }
 
-    /// How many rows of a table are in which state.
-    pub(crate) fn count(&self, table: &'static str) -> Result<Vec<(String, i64)>, Error> {
+    /// How many runs are in which state.
+    pub(crate) fn count_runs(&self) -> Result<Vec<(String, i64)>, Error> {
         self.read(|db| {
-            let sql = format!("SELECT state, count(*) FROM {table} GROUP BY state");
+            let sql = format!("SELECT {}, count(*) FROM {FROM} GROUP BY 1", *STATE);
             let mut query = db.prepare_cached(&sql)?;
             let rows = query.query_map((), |row| Ok((row.get(0)?, row.get(1)?)))?;
             Ok(rows.collect::<Result<_, _>>()?)
@@ -280,11 +292,9 @@ fn no_run(id: RunId) -> Error {
 fn sort(dialect: SqlDialect, sort: Option<&str>) -> Result<Sort, Error> {
     let (name, descending) = Sort::direction(sort, "-started");
     if let Some(metric) = name.strip_prefix("metric:") {
-        let by = dialect.indexed_by("run_metrics_metric");
-        let key = format!(
-            "(SELECT last FROM run_metrics {by} WHERE run = r.id AND metric = \
-             (SELECT id FROM metrics WHERE name = ?))"
-        );
+        let key = "(SELECT last FROM run_metrics WHERE run = r.id AND metric = \
+                   (SELECT id FROM metrics WHERE name = ?))"
+            .to_string();
         let value = Some(metric.to_string().into());
         return Ok(Sort { key, value, descending });
     }
@@ -295,38 +305,60 @@ fn sort(dialect: SqlDialect, sort: Option<&str>) -> Result<Sort, Error> {
         return Ok(Sort { key: dialect.json_key("r.hparams"), value, descending });
     }
     let key = match name {
-        "id" | "name" | "state" | "model" | "started" | "ended" | "steps" | "epoch" | "best"
-        | "trial" | "length" => format!("r.{name}"),
+        "state" => STATE.clone(),
+        "id" | "name" | "model" | "started" | "ended" | "steps" | "epoch" | "best" | "trial"
+        | "length" => format!("r.{name}"),
         other => return Err(unknown_sort(other)),
     };
     Ok(Sort { key, value: None, descending })
 }
 
-/// The last values of metrics; without a wish, the watched one's and the loss.
-fn last_values(
-    db: &Db,
-    run: &Run,
-    wanted: Option<&str>,
-) -> Result<BTreeMap<String, Option<f64>>, Error> {
-    let id = run.id.number();
+/// Gives runs the last values of metrics; without a wish, those of the watched one and of the loss.
+fn add_last_values(db: &Db, runs: &mut [Run], wanted: Option<&str>) -> Result<(), Error> {
     if wanted == Some("*") {
-        let sql = "SELECT m.name, r.last FROM run_metrics r JOIN metrics m ON m.id = r.metric WHERE r.run = ?1";
-        let mut query = db.prepare_cached(sql)?;
-        let rows = query.query_map([id], |row| Ok((row.get(0)?, row.get(1)?)))?;
-        return Ok(rows.collect::<Result<_, _>>()?);
+        return add_all_last_values(db, runs);
     }
-    let watched = run.metric.as_deref().map(|metric| format!("validation/{metric}"));
-    let default = format!("loss,{}", watched.unwrap_or_default());
-    let sql = "SELECT last FROM run_metrics WHERE run = ?1 AND metric = (SELECT id FROM metrics WHERE name = ?2)";
-    let mut query = db.prepare_cached(sql)?;
-    let mut values = BTreeMap::new();
-    for name in wanted.unwrap_or(&default).split(',').filter(|name| !name.is_empty()) {
-        let found = query.query_row(params![id, name], |row| row.get(0)).optional()?;
-        if let Some(value) = found {
-            values.insert(name.to_string(), value);
+    let mut ids: HashMap<String, Option<i64>> = HashMap::new();
+    let mut query =
+        db.prepare_cached("SELECT last FROM run_metrics WHERE run = ?1 AND metric = ?2")?;
+    for run in runs {
+        let watched = run.metric.as_deref().map(|metric| format!("validation/{metric}"));
+        let usual = format!("loss,{}", watched.unwrap_or_default());
+        for name in wanted.unwrap_or(&usual).split(',').filter(|name| !name.is_empty()) {
+            let id = match ids.get(name) {
+                Some(id) => *id,
+                None => *ids.entry(name.to_string()).or_insert(metric_id(db, name)?),
+            };
+            let Some(id) = id else { continue };
+            let found = query.query_row([run.id.number(), id], |row| row.get(0)).optional()?;
+            if let Some(value) = found {
+                run.metrics.insert(name.to_string(), value);
+            }
         }
     }
-    Ok(values)
+    Ok(())
+}
+
+fn add_all_last_values(db: &Db, runs: &mut [Run]) -> Result<(), Error> {
+    // By number: runs of a page mostly have the same metrics, whose names are read once.
+    let mut names: HashMap<i64, String> = HashMap::new();
+    let mut values = db.prepare_cached("SELECT metric, last FROM run_metrics WHERE run = ?1")?;
+    let mut named = db.prepare_cached("SELECT name FROM metrics WHERE id = ?1")?;
+    for run in runs {
+        let of_run = values.query_map([run.id.number()], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        for found in of_run {
+            let (metric, last): (i64, Option<f64>) = found?;
+            let name = match names.get(&metric) {
+                Some(name) => name.clone(),
+                None => {
+                    let name: String = named.query_row([metric], |row| row.get(0))?;
+                    names.entry(metric).or_insert(name).clone()
+                }
+            };
+            run.metrics.insert(name, last);
+        }
+    }
+    Ok(())
 }
 
 /// Keeps what a run's folder says; its row is made where there is none.
@@ -373,6 +405,17 @@ pub(crate) fn set_facts(tx: &Tx<'_>, id: RunId, facts: &RunFacts) -> Result<(), 
     Ok(())
 }
 
+/// Notes that runs stand otherwise as their experiment does, though their folders have not changed.
+pub(crate) fn touch_waiting(tx: &Tx<'_>, experiment: ExperimentId) -> Result<(), Error> {
+    let sql =
+        "UPDATE runs SET change = ?2 WHERE experiment = ?1 AND state = 'interrupted' RETURNING id";
+    let mut query = tx.prepare_cached(sql)?;
+    for run in query.query_map(params![experiment.0, tx.change], |row| row.get(0))? {
+        tx.touch(Touched::Run(run?));
+    }
+    Ok(())
+}
+
 /// Keeps how far a run has come.
 pub(crate) fn set_progress(
     tx: &Tx<'_>,
@@ -382,6 +425,14 @@ pub(crate) fn set_progress(
     let sql = "UPDATE runs SET steps = ?2, epoch = ?3, change = ?4 WHERE id = ?1";
     let values = params![id.number(), progress.steps, progress.epoch, tx.change];
     tx.prepare_cached(sql)?.execute(values)?;
+    tx.touch(Touched::Run(id.number()));
+    Ok(())
+}
+
+/// Keeps how far a run has come whose metrics may be behind each other: none of them takes it back.
+pub(crate) fn advance(tx: &Tx<'_>, id: RunId, steps: i64) -> Result<(), Error> {
+    let sql = "UPDATE runs SET steps = CASE WHEN steps > ?2 THEN steps ELSE ?2 END, change = ?3 WHERE id = ?1";
+    tx.prepare_cached(sql)?.execute(params![id.number(), steps, tx.change])?;
     tx.touch(Touched::Run(id.number()));
     Ok(())
 }

@@ -2,7 +2,7 @@
 //! committed.
 
 use std::cell::RefCell;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -19,6 +19,8 @@ use crate::Error;
 const WAITING: usize = 256;
 /// Jobs of one commit.
 const TOGETHER: usize = 128;
+/// Names of metrics that are remembered.
+const NAMES: usize = 1 << 16;
 /// Changes that a slow listener may be behind before it has to look for itself.
 const REMEMBERED: usize = 1024;
 
@@ -28,6 +30,8 @@ pub(crate) struct Tx<'a> {
     /// The number that changed rows get.
     pub(crate) change: i64,
     touched: RefCell<BTreeSet<Touched>>,
+    /// Numbers of metrics by their names: those that are in the store never change.
+    pub(super) metric_ids: RefCell<HashMap<String, i64>>,
 }
 
 /// What a commit has changed, for those who follow.
@@ -47,6 +51,15 @@ impl Tx<'_> {
     /// Notes what followers will want to look at.
     pub(crate) fn touch(&self, what: Touched) {
         self.touched.borrow_mut().insert(what);
+    }
+
+    /// Remembers the number of a metric for this transaction, and those after it if it is committed.
+    pub(super) fn remember_metric(&self, name: &str, metric: i64) {
+        let mut known = self.metric_ids.borrow_mut();
+        if known.len() >= NAMES {
+            known.clear();
+        }
+        known.insert(name.to_string(), metric);
     }
 }
 
@@ -84,7 +97,8 @@ impl StoreWriter {
         sharing: StoreAccess,
         change: Arc<AtomicI64>,
     ) -> Result<Self, Error> {
-        let mut link = WriterConnection { url: url.clone(), sharing, change, db: None };
+        let (url, metric_ids) = (url.clone(), HashMap::new());
+        let mut link = WriterConnection { url, sharing, change, db: None, metric_ids };
         link.connect()?;
         let (sender, jobs) = sync_channel(WAITING);
         let (commits, _) = broadcast::channel(REMEMBERED);
@@ -137,6 +151,8 @@ struct WriterConnection {
     sharing: StoreAccess,
     change: Arc<AtomicI64>,
     db: Option<Db>,
+    /// Numbers of metrics that are in the store for certain.
+    metric_ids: HashMap<String, i64>,
 }
 
 impl WriterConnection {
@@ -220,11 +236,16 @@ fn commit(
     let done = (|| {
         link.begin()?;
         let change = link.change.load(Ordering::Acquire) + 1;
-        let tx = Tx { db: link.connect()?, change, touched: RefCell::default() };
+        // Given back when it is committed: a number may be one that was never given.
+        let metric_ids = RefCell::new(std::mem::take(&mut link.metric_ids));
+        let tx = Tx { db: link.connect()?, change, touched: RefCell::default(), metric_ids };
         for job in jobs {
             tx.execute_batch("SAVEPOINT job")?;
             let (is_good, answer) = job(&tx);
             answers.push(answer);
+            if !is_good {
+                tx.metric_ids.borrow_mut().clear();
+            }
             tx.execute_batch(if is_good {
                 "RELEASE SAVEPOINT job"
             } else {
@@ -233,7 +254,9 @@ fn commit(
         }
         set_meta(&tx, "change", &change.to_string())?;
         tx.execute_batch("COMMIT")?;
-        Ok(Commit { change, touched: Arc::new(tx.touched.into_inner()) })
+        let Tx { touched, metric_ids, .. } = tx;
+        link.metric_ids = metric_ids.into_inner();
+        Ok(Commit { change, touched: Arc::new(touched.into_inner()) })
     })();
     (answers, done)
 }

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use salamander_hub::api::Access;
+use salamander_hub::ingest::Ingester;
 use salamander_hub::operation::Wanted;
 use salamander_hub::queue::Queue;
 use salamander_hub::store::page::ListQuery;
@@ -165,6 +166,39 @@ fn experiments_run_in_order_pause_go_on_and_end() {
     s.end(first, "failed");
     s.until(first, "failed");
     assert_eq!(s.queue.running(), 0);
+}
+
+#[test]
+fn a_run_that_waits_says_so_in_lists_and_by_itself() {
+    let mut s = Scenario::new(1).reading();
+    let id = s.create(42);
+    let run = format!("{id}.1").parse().expect("a run");
+    let stands = |s: &Scenario| {
+        Ingester::new(s.hub.clone()).look_at_all().expect("read");
+        let stands = s.hub.store().run(run).expect("there");
+        let query = ListQuery { state: Some(stands.state.clone()), ..ListQuery::default() };
+        let listed = s.hub.store().runs(&query).expect("read").items;
+        assert_eq!(listed, [stands.clone()]);
+        (stands.state, stands.change)
+    };
+    s.until(id, "running");
+    s.begun(id, 1);
+    s.want(id, Wanted::Paused);
+    s.until(id, "paused");
+    let (state, change) = stands(&s);
+    assert_eq!(state, "paused");
+    // What the queue says of it changes it, though nothing is new in its folder.
+    s.want(id, Wanted::Canceled);
+    s.until(id, "canceled");
+    let (state, later) = stands(&s);
+    assert_eq!(state, "canceled");
+    assert!(later > change, "{later} after {change}");
+    s.want(id, Wanted::Run);
+    s.until(id, "running");
+    s.begun(id, 2);
+    s.end(id, "completed");
+    s.until(id, "completed");
+    assert_eq!(stands(&s).0, "completed");
 }
 
 #[test]

@@ -408,6 +408,15 @@ await until("the last is drawn, and the first is no more", async () => await dra
 await page.evaluate(() => window.scrollTo(0, 0));
 await until("the first is drawn again", async () => await drawn(0) && !(await drawn(-1)));
 await look("many");
+// Of so many metrics a table asks for those that it has to do with.
+const asked = [];
+page.on("request", (request) => request.url().includes("/runs?") && asked.push(new URL(request.url()).searchParams.get("metrics").split(",")));
+await open("#/runs?columns=name,many/7&filter=many/3 = 3");
+await page.waitForFunction(() => document.querySelectorAll("tbody tr:not(.space)").length === 1);
+assert.equal(await page.textContent("tbody tr:not(.space) td:nth-child(3)"), "7");
+await page.fill("input[aria-label=filter]", "many/399 < 400");
+await page.waitForFunction(() => document.querySelector("tbody tr:not(.space) td:nth-child(3)")?.textContent === "7");
+assert(asked.length > 1 && asked.every((metrics) => !metrics.includes("*") && metrics.length < 10), JSON.stringify(asked));
 // A table that is open has what has changed.
 await open("#/runs?columns=name,progress&filter=name = live");
 const row = (text) => page.waitForFunction((part) => document.querySelector("tbody tr:not(.space)")?.textContent.includes(part), text);

@@ -8,7 +8,7 @@ import { parse } from "../../src/page/filter.js";
 import { csvCell, duration, flat, number, plain } from "../../src/page/format.js";
 import { eventsOf, goodput, stretchesOf } from "../../src/page/run_events.js";
 import { line, pixelOf } from "../../src/page/raster.js";
-import { mergeRuns, sortBy } from "../../src/page/table.js";
+import { mergeRuns, neededMetrics, sortBy } from "../../src/page/table.js";
 import { axisOf, bins, importance, rungsOf } from "../../src/page/trials.js";
 
 // Every extreme of every pixel survives.
@@ -192,3 +192,7 @@ assert.deepEqual(rungsOf([{ length: 9 }, { length: 3 }, { length: null }, { leng
 assert.deepEqual(byMetric({ steps: [1, 2, 3], values: [10, 20, null] }, { steps: [1, 3], values: [5, 7] }), { xs: [5], ys: [10], unsorted: true });
 assert.deepEqual(byMetric({ steps: [1, 2, 3], values: [10, 20, 30] }, { steps: [1, 2, 3], values: [3, 2, 1] }), { xs: [3, 2, 1], ys: [10, 20, 30], unsorted: true });
 assert.deepEqual(nearChanges([..."abcdefgh"].map((text, place) => ({ kind: place === 7 ? "new" : "same", text })), 1), [{ kind: "left", count: 6 }, { kind: "same", text: "g" }, { kind: "new", text: "h" }]);
+// A table of runs with very many metrics asks for those that it shows, is sorted by, or looks for.
+const few = { columns: ["name", "loss"], sort: "-m3", filter: "m41 < 2 and state = running" };
+assert.equal(neededMetrics(["loss", "m1"], few), null);
+assert.deepEqual(neededMetrics(["loss", ...Array.from({ length: 60 }, (_, at) => `m${at}`)], few), ["loss", "m3", "m4", "m41"]);

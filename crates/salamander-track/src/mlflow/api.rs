@@ -6,7 +6,7 @@ use reqwest::header::CONTENT_TYPE;
 use reqwest::{Client, Method, RequestBuilder, StatusCode, Url};
 use serde_json::{Value, json};
 
-use super::batch::MetricPoint;
+use super::batch::{MOST, MetricPoint};
 use crate::http;
 
 /// As much of an answer that is an error as is told.
@@ -133,9 +133,12 @@ impl MlflowApi {
         self.post("runs/update", &body).await.map(drop)
     }
 
-    /// Adds points; what the server has already adds nothing.
+    /// Adds points, in as many calls as they need; what the server has already adds nothing.
     pub async fn log_metrics(&self, run: &str, metrics: &[MetricPoint]) -> Result<(), Error> {
-        self.post("runs/log-batch", &json!({"run_id": run, "metrics": metrics})).await.map(drop)
+        for some in metrics.chunks(MOST) {
+            self.post("runs/log-batch", &json!({"run_id": run, "metrics": some})).await?;
+        }
+        Ok(())
     }
 
     /// Adds parameters.

@@ -175,8 +175,7 @@ impl Sender {
             }
             let Some(point) = self.waiting.pop_front() else { break };
             if told.take(&point) {
-                // A model with more metrics than one call can have keeps the first ones.
-                sending.extend(batch::metrics(&point).take(batch::MOST));
+                sending.extend(batch::metrics(&point));
             }
         }
         let best = ended.filter(|_| self.about.is_search).and_then(|ended| ended.best);

@@ -80,6 +80,7 @@ fn a_server_that_loses_answers_and_a_run_that_is_killed_leave_each_point_once() 
     assert_eq!(Tracker::start(&run, &sinks(&proxy.uri())).finish(PATIENT), Vec::<String>::new());
     assert_eq!(server.ask(LOOK), found);
     search_has_a_parent(&server);
+    many_metrics_of_an_epoch_are_told_whole(&server);
 }
 
 fn check_run(run: &Value) {
@@ -139,6 +140,31 @@ fn search_has_a_parent(server: &MlflowServer) {
     assert_eq!(trial["tags"]["mlflow.parentRunId"], search["id"]);
     assert_eq!(search["metrics"]["best"].as_array().map(Vec::len), Some(1));
     assert_eq!(trial["metrics"]["loss"].as_array().map(Vec::len), Some(3));
+}
+
+/// Of an epoch that has more metrics than a call may bring.
+fn many_metrics_of_an_epoch_are_told_whole(server: &MlflowServer) {
+    const METRICS: usize = 1500;
+    let (_parent, run) = folder::run();
+    let mut line = json!({"kind": "epoch", "steps": 1, "epoch": 0, "complete": true, "time": 1.0});
+    for metric in 0..METRICS {
+        line["validation"][format!("m{metric}")] = json!(metric);
+    }
+    folder::append_text(&run, &format!("{line}\n"));
+    folder::end(&run);
+    let mlflow = Mlflow {
+        uri: format!("http://{}", server.address),
+        experiment: Some("many".to_string()),
+        checkpoint: false,
+    };
+    let sinks = Sinks { mlflow: Some(mlflow), ..Sinks::default() };
+    assert_eq!(Tracker::start(&run, &sinks).finish(PATIENT), Vec::<String>::new());
+    let found = server.ask(
+        "experiment = client.get_experiment_by_name('many')\n\
+         out = client.search_runs([experiment.experiment_id])[0].data.metrics",
+    );
+    let told = |metric: &usize| found[format!("validation/m{metric}")] == json!(*metric as f64);
+    assert_eq!((0..METRICS).filter(told).count(), METRICS);
 }
 
 #[test]
