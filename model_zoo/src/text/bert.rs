@@ -57,7 +57,7 @@ pub trait LabelledTexts: Example + Clone + Debug {
     const TRIAL: &'static str;
 
     /// What the encoder reads.
-    fn tokens(batch: &Self::Batch) -> &Tokens;
+    fn texts(batch: &Self::Batch) -> &Tokens;
 
     /// The numbers of the classes.
     fn labels(batch: &Self::Batch) -> &Tensor<1, Int>;
@@ -116,7 +116,7 @@ impl<E: LabelledTexts> Trial for FineTuned<E> {
     }
 
     fn forward(&self, batch: &BatchOf<Self>) -> Tensor<2> {
-        self.bert.forward(E::tokens(batch))
+        self.bert.forward(E::texts(batch))
     }
 
     fn loss(&self, output: &Tensor<2>, batch: &BatchOf<Self>) -> Tensor<1> {

@@ -29,7 +29,7 @@ pub struct Review {
 impl LabelledTexts for Review {
     const TRIAL: &str = "bert_reviews";
 
-    fn tokens(batch: &ReviewBatch) -> &Tokens {
+    fn texts(batch: &ReviewBatch) -> &Tokens {
         &batch.text
     }
 
@@ -65,7 +65,7 @@ pub struct TextPair {
 impl LabelledTexts for TextPair {
     const TRIAL: &str = "bert_pairs";
 
-    fn tokens(batch: &TextPairBatch) -> &Tokens {
+    fn texts(batch: &TextPairBatch) -> &Tokens {
         &batch.texts
     }
 
