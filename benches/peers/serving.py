@@ -118,6 +118,32 @@ def usage(pid):
     return (int(fields[11]) + int(fields[12])) / ticks, resident / 2**20
 
 
+def train_digits(program, folder):
+    """A run of `mnist_conv16`."""
+    mnist = os.path.join(REPOSITORY, "model_zoo/mnist")
+    train = [program, "train", "mnist.yaml", "--out", f"{folder}/runs", "--set", "searcher.max_length={batches: 50}"]
+    subprocess.run(train, cwd=mnist, check=True, capture_output=True)
+    return os.path.join(folder, "runs", next(name for name in os.listdir(f"{folder}/runs") if not name.startswith(".")))
+
+
+def write_load(folder, more=""):
+    """What wrk sends, and more of its script."""
+    body, headers = request_body()
+    open(f"{folder}/body", "wb").write(body)
+    open(f"{folder}/ask.lua", "w").write(f"""
+local file = io.open("{folder}/body", "rb")
+wrk.method, wrk.body = "POST", file:read("*a")
+wrk.headers["Content-Type"] = "application/octet-stream"
+wrk.headers["Inference-Header-Content-Length"] = "{headers['Inference-Header-Content-Length']}"
+done = function(summary, latency)
+  local e = summary.errors
+  print(string.format("RESULT %d %d %d %d %d", summary.requests, summary.duration, latency:percentile(50),
+    latency:percentile(99), e.connect + e.read + e.write + e.status + e.timeout))
+end
+{more}""")
+    return body, headers
+
+
 def measure(server, url, script, options):
     before, _ = usage(server.pid)
     command = ["taskset", "-c", "1", "wrk", "-t1", f"-c{options.clients}", f"-d{options.seconds}s", "--latency", "--timeout", "30s",
@@ -141,26 +167,11 @@ def main():
     options = parser.parse_args()
     program = os.path.abspath(options.program)
     with tempfile.TemporaryDirectory() as folder:
-        mnist = os.path.join(REPOSITORY, "model_zoo/mnist")
-        train = [program, "train", "mnist.yaml", "--out", f"{folder}/runs", "--set", "searcher.max_length={batches: 50}"]
-        subprocess.run(train, cwd=mnist, check=True, capture_output=True)
-        run = os.path.join(folder, "runs", next(name for name in os.listdir(f"{folder}/runs") if not name.startswith(".")))
+        run = train_digits(program, folder)
         subprocess.run([program, "export", run, "--out", f"{folder}/exported"], check=True, capture_output=True)
         to_onnx(f"{folder}/exported/model.safetensors", f"{folder}/model.onnx")
-        body, headers = request_body()
-        open(f"{folder}/body", "wb").write(body)
+        body, headers = write_load(folder)
         open(f"{folder}/server.py", "w").write(SERVER)
-        open(f"{folder}/ask.lua", "w").write(f"""
-local file = io.open("{folder}/body", "rb")
-wrk.method, wrk.body = "POST", file:read("*a")
-wrk.headers["Content-Type"] = "application/octet-stream"
-wrk.headers["Inference-Header-Content-Length"] = "{headers['Inference-Header-Content-Length']}"
-done = function(summary, latency)
-  local e = summary.errors
-  print(string.format("RESULT %d %d %d %d %d", summary.requests, summary.duration, latency:percentile(50),
-    latency:percentile(99), e.connect + e.read + e.write + e.status + e.timeout))
-end
-""")
         ours, theirs = free_port(), free_port()
         pinned = ["taskset", "-c", "0"]
         servers = {

@@ -56,8 +56,10 @@ pub trait Decoder: Send + Sync {
     fn decode(&self, input: &Input) -> Result<Decoded, String>;
 }
 
-/// A model on the thread that owns it.
-pub trait Model {
+/// A model, which one thread at a time asks.
+pub trait Model: Send {
+    /// Called once on the thread that owns the model from now on, before it is asked there.
+    fn enter(&mut self) {}
     /// Counts look-ups of ids that the model does not know, where it does that.
     fn unknown_ids(&self) -> Option<Arc<AtomicU64>> {
         None
@@ -81,7 +83,7 @@ pub struct Failed {
 pub struct Loaded {
     /// For every thread.
     pub decoder: Arc<dyn Decoder>,
-    /// For its owner.
+    /// For its owner, who is another thread than the one that loaded it.
     pub model: Box<dyn Model>,
 }
 
@@ -89,7 +91,7 @@ pub struct Loaded {
 pub trait Source: Send + Sync + 'static {
     /// The version that should be served now.
     fn newest(&self) -> Result<String, String>;
-    /// Loads and warms a version, on the thread that will own it.
+    /// Loads and warms a version, on a thread that ends with that: the last to get a core where others are in service.
     fn load(&self, version: &str) -> Result<Loaded, String>;
 }
 

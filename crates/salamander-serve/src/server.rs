@@ -197,7 +197,8 @@ impl Server {
 
     /// Answers until `stop` is ready; then takes nobody new, and ends when those in flight are answered.
     pub async fn run(self, stop: impl Future<Output = ()>) {
-        let Self { listeners, options, .. } = self;
+        let Self { listeners, options, registry, .. } = self;
+        registry.begin_to_answer();
         let graceful = GracefulShutdown::new();
         let room = Arc::new(Semaphore::new(options.connections));
         let stop = stop.shared();

@@ -54,17 +54,44 @@ use std::any::Any;
 use std::marker::PhantomData;
 
 use salamander_data::Row;
+use salamander_kernels::ops::{Int8Layers, use_int8_layers};
 
-use crate::Error;
 use crate::caught::attempt;
 use crate::example::{Assets, DecodeError, Example, ExampleContext, InputSpec};
 use crate::gradients::host;
 use crate::trial::{Output, Trial};
+use crate::{Error, threads};
 
 /// Whether linear layers compute in eight bits on this thread from now on: smaller numbers, a little less exact.
 /// Measure both: `salamander evaluate --int8` tells what it costs.
 pub fn use_int8(on: bool) {
     salamander_kernels::ops::use_int8(on);
+}
+
+/// How the threads that ask a model compute: the one that warms it and the one that owns it do the same.
+#[derive(Clone, Debug)]
+pub struct AskingThread {
+    threads: usize,
+    /// Where linear layers compute in eight bits: their weights, which become whole numbers once.
+    int8: Option<Int8Layers>,
+}
+
+impl AskingThread {
+    /// With so many threads, the asking one among them, and linear layers in eight bits or not.
+    pub fn new(threads: usize, int8: bool) -> Self {
+        Self { threads, int8: int8.then(Int8Layers::default) }
+    }
+
+    /// The calling thread is one from now on.
+    pub fn begin(&self) {
+        threads::join(Some(self.threads));
+        use_int8_layers(self.int8.clone());
+    }
+
+    /// The calling thread is one from now on, without others.
+    pub fn begin_alone(&self) {
+        Self { threads: 1, ..self.clone() }.begin();
+    }
 }
 
 /// Decodes records, on any thread.

@@ -17,6 +17,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod fill;
+
 use std::collections::HashMap;
 
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
@@ -47,6 +49,8 @@ macro_rules! keep_path {
 }
 
 pub(crate) use keep_path;
+
+pub use fill::{TensorSource, fill};
 
 /// Lists the float parameters of a module that is in training, in their fixed order. Parameters
 /// that were not initialised yet are, in this order, so that a seed gives the same values always.
@@ -159,14 +163,19 @@ fn write_some<M: Module>(
     let module = module.valid().map(&mut write).train();
     let Write { values, mut wrong, .. } = write;
     wrong.extend(values.keys().map(|path| format!("{path} is not in the model")));
-    if wrong.is_empty() {
-        return Ok(module);
+    match wrong.is_empty() {
+        true => Ok(module),
+        false => Err(described(wrong)),
     }
+}
+
+/// What does not fit, the first of it.
+fn described(mut wrong: Vec<String>) -> String {
     wrong.sort();
     let more = wrong.len().saturating_sub(5);
     wrong.truncate(5);
     let tail = if more > 0 { format!("; and {more} more") } else { String::new() };
-    Err(format!("{}{tail}", wrong.join("; ")))
+    format!("{}{tail}", wrong.join("; "))
 }
 
 struct Write {

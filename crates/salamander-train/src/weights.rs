@@ -20,7 +20,7 @@ use std::path::Path;
 use burn::module::Module;
 use burn::store::{ModuleSnapshot, PyTorchToBurnAdapter, PytorchStore, SafetensorsStore};
 
-use crate::checkpoint::{from_safetensors, write_safetensors};
+use crate::checkpoint::{TensorFile, from_safetensors, write_safetensors};
 use crate::{Error, params};
 
 /// Starts a model from a file of weights. Files of PyTorch are turned into Burn's layout.
@@ -50,6 +50,19 @@ pub fn load<M: Module + ModuleSnapshot>(mut model: M, path: &Path) -> Result<M, 
         }
         _ => Err(unfit("only .safetensors, .pt and .pth files can be read".to_string())),
     }
+}
+
+/// [`load`] for a model that was just built: nothing is drawn, and of a file of ours one tensor is read at a time.
+pub(crate) fn start<M: Module + ModuleSnapshot>(model: M, path: &Path) -> Result<M, Error> {
+    if path.extension().is_some_and(|extension| extension == "safetensors") && path.is_file() {
+        let unfit =
+            |reason: String| Error::Invalid(format!("weights {}: {reason}", path.display()));
+        let file = TensorFile::open(path).map_err(unfit)?;
+        if file.about("format") != Some("pt") {
+            return params::fill(model, &file).map_err(unfit);
+        }
+    }
+    load(model, path)
 }
 
 /// Hugging Face and PyTorch mark their files with the format `pt`; linear weights are transposed there.

@@ -18,6 +18,8 @@ mod helpers;
 mod im2col;
 pub mod int8;
 #[cfg(target_arch = "x86_64")]
+mod int8_avx;
+#[cfg(target_arch = "x86_64")]
 mod int8_x86;
 mod interleaved;
 pub mod layer_norm;

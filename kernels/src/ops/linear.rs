@@ -11,7 +11,7 @@ use burn::tensor::{Tensor, module};
 
 use super::{CpuTensor, gelu, int8, is_served, map_values, tensor, values};
 use crate::cpu::gelu as gelu_kernel;
-use crate::cpu::int8::forward as forward_int8;
+use crate::cpu::int8::{self as int8_kernel, Int8Weights};
 use crate::cpu::linear::{self, LinearShape, LinearValues};
 
 /// A tensor of any backend.
@@ -34,7 +34,7 @@ trait LinearOp: Backend {
 
 impl LinearOp for Flex {
     fn linear_op(input: CpuTensor, weight: CpuTensor, bias: CpuTensor) -> CpuTensor {
-        if let Some(output) = in_int8(&input, &weight, &bias) {
+        if let Some(output) = in_int8(&input, &weight, &bias, int8_kernel::forward) {
             return output;
         }
         let layer = LinearTensors::new(input, weight, bias);
@@ -42,16 +42,24 @@ impl LinearOp for Flex {
     }
 
     fn linear_gelu_op(input: CpuTensor, weight: CpuTensor, bias: CpuTensor) -> CpuTensor {
-        if let Some(output) = in_int8(&input, &weight, &bias) {
-            return tensor(gelu_kernel::forward(values(&output)), output.shape());
+        if let Some(output) = in_int8(&input, &weight, &bias, int8_kernel::forward_gelu) {
+            return output;
         }
         let layer = LinearTensors::new(input, weight, bias);
         layer.output(linear::forward_gelu(layer.shape(), layer.values()))
     }
 }
 
+/// Rows of an input, which has so many, by weights and bias.
+type Int8Forward = fn(usize, &[f32], &Int8Weights, Option<&[f32]>) -> Vec<f32>;
+
 /// The output in eight bits, where this thread computes so.
-fn in_int8(input: &CpuTensor, weight: &CpuTensor, bias: &CpuTensor) -> Option<CpuTensor> {
+fn in_int8(
+    input: &CpuTensor,
+    weight: &CpuTensor,
+    bias: &CpuTensor,
+    forward: Int8Forward,
+) -> Option<CpuTensor> {
     // Copies of weights that are not row by row would be new ones each time.
     if !weight.is_contiguous() {
         return None;
@@ -59,7 +67,7 @@ fn in_int8(input: &CpuTensor, weight: &CpuTensor, bias: &CpuTensor) -> Option<Cp
     let weight = int8::weights(weight)?;
     let (input, bias) = (input.to_contiguous(), bias.to_contiguous());
     let [rows, _] = input.shape().dims();
-    let output = forward_int8(rows, values(&input), &weight, Some(values(&bias)));
+    let output = forward(rows, values(&input), &weight, Some(values(&bias)));
     let columns = bias.shape().dims::<1>()[0];
     Some(tensor(output, [rows, columns]))
 }

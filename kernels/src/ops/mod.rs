@@ -32,7 +32,7 @@ pub use dropout::dropout;
 pub(crate) use dropout::{draw, masked};
 pub use entropy::cross_entropy;
 pub use gelu::gelu;
-pub use int8::use_int8;
+pub use int8::{Int8Layers, use_int8, use_int8_layers};
 pub use layer_norm::layer_norm;
 pub use linear::{linear, linear_gelu};
 pub use optimizer::{Gradient, Rule, step};

@@ -9,7 +9,7 @@ use salamander_serve::{
     DataType, Decoded, Decoder, Failed, Input, Loaded, Metadata, Model, Tensor, TensorInfo,
 };
 use salamander_train::example::InputSpec;
-use salamander_train::inference::{Examples, NotAnswered, RecordDecoder};
+use salamander_train::inference::{AskingThread, Examples, NotAnswered, RecordDecoder};
 use salamander_train::model::Instance;
 
 use super::outputs::Outputs;
@@ -20,7 +20,14 @@ pub(super) struct AskedModel {
     instance: Box<dyn Instance>,
     name: &'static str,
     outputs: Outputs,
-    rows: usize,
+    asking: AskedBy,
+}
+
+/// How a model is asked.
+pub(super) struct AskedBy {
+    pub(super) thread: AskingThread,
+    /// The most rows that are computed at once.
+    pub(super) rows: usize,
 }
 
 impl AskedModel {
@@ -28,9 +35,9 @@ impl AskedModel {
         instance: Box<dyn Instance>,
         name: &'static str,
         outputs: Outputs,
-        rows: usize,
+        asking: AskedBy,
     ) -> Self {
-        Self { instance, name, outputs, rows }
+        Self { instance, name, outputs, asking }
     }
 
     /// Asks it about nothing in particular, so that the first one who asks does not wait for what only the first one
@@ -45,7 +52,7 @@ impl AskedModel {
         let mut tried = decoder.empty();
         let known = !decoder.inputs().is_empty();
         let answers = match known && decoder.push(&zeros(decoder.inputs()), &mut tried).is_ok() {
-            true => self.instance.infer(vec![tried], self.rows).ok(),
+            true => self.instance.infer(vec![tried], self.asking.rows).ok(),
             // A word that the vocabulary does not have: nothing is known before the first request.
             false => None,
         };
@@ -56,6 +63,10 @@ impl AskedModel {
 }
 
 impl Model for AskedModel {
+    fn enter(&mut self) {
+        self.asking.thread.begin();
+    }
+
     fn unknown_ids(&self) -> Option<Arc<AtomicU64>> {
         self.instance.unknown_ids()
     }
@@ -71,7 +82,7 @@ impl Model for AskedModel {
                 }
             }
         }
-        match self.instance.infer(examples, self.rows) {
+        match self.instance.infer(examples, self.asking.rows) {
             Ok(answers) => Ok(self.outputs.tensors(answers)),
             Err(not) => {
                 let NotAnswered { error, examples } = *not;

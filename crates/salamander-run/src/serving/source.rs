@@ -9,11 +9,10 @@ use std::time::UNIX_EPOCH;
 use salamander_core::layout::{ExportLayout, RunLayout};
 use salamander_serve::{Loaded, Source};
 use salamander_train::checkpoint::{CheckpointStore, Which};
-use salamander_train::inference::use_int8;
+use salamander_train::inference::AskingThread;
 use salamander_train::model::Models;
-use salamander_train::threads;
 
-use super::asked::AskedModel;
+use super::asked::{AskedBy, AskedModel};
 use super::outputs::Outputs;
 use super::{ModelToServe, RegisteredVersion, ServedFrom};
 use crate::Error;
@@ -88,16 +87,20 @@ impl CheckpointSource {
         let mut found = open_files(&self.models, &folder, &which, &self.device)?;
         found.table_memory = self.computing.table_memory;
         let model = self.models.find(found.experiment.model())?;
-        let files = found.trained().assets(model.assets())?;
-        let mut classes = model.class_names(&files)?;
-        if let (true, Some(config)) = (classes.is_empty(), files.get(FOREIGN_CONFIG)) {
-            classes = foreign_classes(config);
-        }
-        let outputs = Outputs::new(model.label_names(&files)?, classes);
+        let Computing { threads, rows, int8, .. } = self.computing;
+        let thread = AskingThread::new(threads, int8);
+        // Others are waited for by those who ask another version meanwhile.
+        thread.begin_alone();
         let instance = model.load(found.trained())?;
+        let mut classes = instance.class_names();
+        if classes.is_empty() {
+            let files = found.trained().assets(model.assets())?;
+            classes = files.get(FOREIGN_CONFIG).map(foreign_classes).unwrap_or_default();
+        }
+        let outputs = Outputs::new(instance.label_names(), classes);
         // The copy of the weights that was read: warming up takes memory too.
         drop(found);
-        AskedModel::new(instance, model.name(), outputs, self.computing.rows).loaded()
+        AskedModel::new(instance, model.name(), outputs, AskedBy { thread, rows }).loaded()
     }
 }
 
@@ -181,8 +184,6 @@ impl Source for CheckpointSource {
     }
 
     fn load(&self, version: &str) -> Result<Loaded, String> {
-        threads::join(Some(self.computing.threads));
-        use_int8(self.computing.int8);
         self.open(version).map_err(|error| error.to_string())
     }
 }

@@ -1,5 +1,6 @@
 //! From a request to its answer: what waits, who computes, and which models there are.
 
+mod loading;
 mod metrics;
 mod owner;
 mod registry;

@@ -2,15 +2,15 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::AtomicU64;
-use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 
+use super::loading;
 use super::statistics::Statistics;
 use super::waiting::{BatchSize, Most, Taken, WaitingRequests};
-use crate::model::{Decoded, Decoder, Failed, Loaded, Model, Source};
+use crate::model::{Decoded, Decoder, Failed, Loaded, Model};
 use crate::refusal::Refusal;
 use crate::tensor::Tensor;
 
@@ -98,9 +98,9 @@ pub(crate) struct Owner {
 }
 
 impl Owner {
-    /// Starts the thread, which loads the model; returns when it is ready.
+    /// Starts the thread of a model that was loaded.
     pub(crate) fn start(
-        source: Arc<dyn Source>,
+        Loaded { decoder, model }: Loaded,
         version: &str,
         batching: Batching,
         statistics: Arc<Statistics>,
@@ -108,14 +108,14 @@ impl Owner {
         let most = Most { requests: batching.queue, rows: batching.queue_rows };
         let state = Mutex::new(OwnerQueue { waiting: WaitingRequests::new(most), closing: false });
         let shared = Arc::new(OwnerShared { state, wake: Condvar::new(), batching, statistics });
-        let (ready, loaded) = sync_channel(1);
-        let (own, wanted) = (Arc::clone(&shared), version.to_string());
+        let unknown_ids = model.unknown_ids();
+        let own = Arc::clone(&shared);
+        let owned = Loaded { decoder: Arc::clone(&decoder), model };
         let thread = std::thread::Builder::new().name(format!("model-{version}"));
         thread
-            .spawn(move || own_model(&*source, &wanted, &own, ready))
+            .spawn(move || own_model(owned, &own))
             .map_err(|error| format!("cannot start a thread: {error}"))?;
-        let parts = loaded.recv().map_err(|_| "its thread ended while it loaded".to_string())??;
-        Ok((Self { shared }, parts))
+        Ok((Self { shared }, LoadedParts { decoder, unknown_ids }))
     }
 
     /// Puts a request before the thread.
@@ -160,22 +160,8 @@ impl Drop for Owner {
     }
 }
 
-fn own_model(
-    source: &dyn Source,
-    version: &str,
-    shared: &OwnerShared,
-    ready: SyncSender<Result<LoadedParts, String>>,
-) {
-    let mut model = match source.load(version) {
-        Ok(Loaded { decoder, model }) => {
-            let unknown_ids = model.unknown_ids();
-            if ready.send(Ok(LoadedParts { decoder, unknown_ids })).is_err() {
-                return;
-            }
-            model
-        }
-        Err(reason) => return drop(ready.send(Err(reason))),
-    };
+fn own_model(Loaded { decoder, mut model }: Loaded, shared: &OwnerShared) {
+    model.enter();
     while let Some(Taken { batch, late, cancelled }) = next(shared) {
         shared.statistics.cancelled(cancelled);
         for job in late {
@@ -185,6 +171,9 @@ fn own_model(
             compute(&mut *model, batch, &shared.statistics);
         }
     }
+    // Another version answers meanwhile, and weights and vocabularies take a while to be given back.
+    loading::step_back();
+    drop((model, decoder));
 }
 
 /// Waits for requests; nothing when there will be none.

@@ -2,12 +2,14 @@
 //! one goes when its last request is answered. Models come and go while the server runs.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use salamander_data::{JsonRecord, Value};
 
+use super::loading::LoadingBeside;
 use super::metrics::{ServingMetrics, VersionNow};
 use super::served::{Current, Opening, Served, ServedVersion, VersionSlot};
 use super::{Batching, ComputedAnswer, RequestTimes};
@@ -63,6 +65,8 @@ pub struct Registry {
     metrics: Arc<ServingMetrics>,
     batching: Batching,
     opener: Option<Arc<dyn Opener>>,
+    /// Whether there is a server that asks.
+    answers: Arc<AtomicBool>,
 }
 
 impl Registry {
@@ -76,6 +80,7 @@ impl Registry {
             metrics: Arc::new(ServingMetrics::new()),
             batching,
             opener: None,
+            answers: Arc::default(),
         };
         for (name, source) in models {
             registry.add(SourceToServe { name, label: None, source });
@@ -340,8 +345,19 @@ impl Registry {
         }
     }
 
+    /// A server asks from now on: what is loaded later has to leave it the cores.
+    pub(crate) fn begin_to_answer(&self) {
+        self.answers.store(true, Ordering::Relaxed);
+    }
+
     fn opening<'a>(&'a self, model: &'a str) -> Opening<'a> {
-        Opening { model, metrics: &self.metrics, batching: self.batching }
+        let in_service = |status: &ModelStatus| status.version.is_some();
+        let beside =
+            match self.answers.load(Ordering::Relaxed) && self.list().iter().any(in_service) {
+                true => LoadingBeside::Others,
+                false => LoadingBeside::Nobody,
+            };
+        Opening { model, metrics: &self.metrics, batching: self.batching, beside }
     }
 
     fn served(&self, model: &str) -> Result<Served, Refusal> {

@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
+use super::loading::{self, LoadingBeside};
 use super::metrics::ServingMetrics;
 use super::{Batching, LoadedParts, Owner, Statistics};
 use crate::model::{Decoder, Source};
@@ -67,6 +68,7 @@ pub(super) struct Opening<'a> {
     pub(super) model: &'a str,
     pub(super) metrics: &'a ServingMetrics,
     pub(super) batching: Batching,
+    pub(super) beside: LoadingBeside,
 }
 
 impl VersionSlot {
@@ -144,9 +146,9 @@ impl VersionSlot {
 
     fn open(&self, opening: &Opening<'_>, newest: &str) -> Result<Arc<ServedVersion>, String> {
         let statistics = Arc::new(Statistics::new(opening.metrics.of(opening.model)));
-        let source = Arc::clone(&self.source);
+        let loaded = loading::load(&self.source, newest, opening.beside)?;
         let (owner, LoadedParts { decoder, unknown_ids }) =
-            Owner::start(source, newest, opening.batching, Arc::clone(&statistics))?;
+            Owner::start(loaded, newest, opening.batching, Arc::clone(&statistics))?;
         let (name, checkpoint) = (self.label.as_deref().unwrap_or(newest), newest.to_string());
         let name = name.to_string();
         Ok(Arc::new(ServedVersion { name, decoder, statistics, owner, unknown_ids, checkpoint }))

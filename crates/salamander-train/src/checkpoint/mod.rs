@@ -39,6 +39,7 @@
 //! #     folder: folder.path().join("run"),
 //! #     device: device::select("cpu")?,
 //! #     stop: Default::default(),
+//! #     kept_data: Default::default(),
 //! # };
 //!
 //! let checkpoints = setup.checkpoints();
@@ -52,10 +53,12 @@
 
 mod counted;
 mod keeping;
+mod manifest;
 mod packed;
 mod read;
 mod remote;
 mod store;
+mod tensor_file;
 mod tensors;
 mod uploader;
 mod weights_hash;
@@ -64,7 +67,6 @@ mod write;
 use std::collections::{BTreeMap, HashMap};
 
 use burn::tensor::TensorData;
-use serde::{Deserialize, Serialize};
 
 use crate::example::AssetFiles;
 use crate::optimize::ParamState;
@@ -73,15 +75,17 @@ use crate::progress::{Progress, StepCount};
 pub use counted::Counted;
 pub(crate) use keeping::Keeping;
 pub use keeping::remove_leftovers;
+pub(crate) use manifest::parse_manifest;
+pub use manifest::{FileEntry, Manifest};
 pub(crate) use packed::{pack, unpack};
 pub use read::Checkpoint;
-pub(crate) use read::parse_manifest;
 pub(crate) use read::{read, read_manifest};
 use read::{read_manifest_on, read_on};
 pub use remote::RemoteCheckpoints;
 use salamander_core::layout::{EXPERIMENT, MANIFEST, MODEL};
 pub use store::{CheckpointStore, Which};
 pub(crate) use store::{SCRATCH, beginning_with, sweep};
+pub use tensor_file::TensorFile;
 pub(crate) use tensors::{from_safetensors, write_safetensors};
 use write::write;
 
@@ -145,47 +149,6 @@ pub struct Restored {
     pub model: HashMap<String, TensorData>,
     /// Everything the optimizers kept.
     pub optimizers: OptimizerStates,
-}
-
-/// What a checkpoint says of itself; written last.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Manifest {
-    /// The layout.
-    pub format: u32,
-    /// The folder's name.
-    pub id: String,
-    /// Optimizer steps done.
-    pub steps: StepCount,
-    /// The epoch of the next step.
-    pub epoch: u64,
-    /// The watched metric at this point, smaller being better.
-    pub watched: Option<f64>,
-    /// Slices of a batch: a run never changes it, since other slices add up to other bits.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub micro_batches: Option<u32>,
-    /// The hash of all parameters, running values, optimizer state and rows.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub weights_hash: Option<String>,
-    /// Whether it is only to recover from: it goes when there are newer ones, whatever the policy.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub recovery: bool,
-    /// Values of the last validation.
-    #[serde(with = "salamander_core::metrics::numbers")]
-    pub validation: BTreeMap<String, f64>,
-    /// Size and checksum of each file.
-    pub files: BTreeMap<String, FileEntry>,
-    /// Files with the rows of tables and their sizes; they carry checksums of their own.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub tables: BTreeMap<String, u64>,
-}
-
-/// A file of a checkpoint.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct FileEntry {
-    /// Its size.
-    pub bytes: u64,
-    /// Its BLAKE3 hash.
-    pub blake3: String,
 }
 
 /// The folder's name for a version of the parameters.

@@ -4,12 +4,13 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 
 use burn::tensor::TensorData;
-use salamander_files::{Access, Disk, real};
+use salamander_files::{Access, Disk, DiskFile, real};
 use serde::Deserialize;
 
+use super::tensor_file::hash_of;
 use super::{
-    ASSET, EXPERIMENT, FORMAT, MANIFEST, MODEL, Manifest, OPTIMIZER, OptimizerStates, Restored,
-    STATE, from_safetensors,
+    ASSET, EXPERIMENT, FileEntry, MANIFEST, MODEL, Manifest, OPTIMIZER, OptimizerStates, Restored,
+    STATE, TensorFile, from_safetensors, parse_manifest,
 };
 use crate::Error;
 use crate::example::AssetFiles;
@@ -23,8 +24,11 @@ pub struct Checkpoint {
     pub path: PathBuf,
     /// What it says of itself.
     pub manifest: Manifest,
-    /// What it holds; without what optimizers kept where it was read to be used.
+    /// What it holds; where it was read to be used, without what optimizers kept and without
+    /// [weights](Self::weights).
     pub state: Restored,
+    /// Its weights, where it was read to be used: they are verified, and not in memory yet.
+    pub weights: Option<TensorFile>,
     /// The configuration in force.
     pub experiment: String,
     /// What records are read with.
@@ -48,8 +52,15 @@ struct StateFile {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum KeptParts {
     All,
-    /// No optimizer, which has twice the weights or more.
+    /// No weights, which are read when there is a model for them, and no optimizer, which has twice the weights or
+    /// more.
     ToUse,
+}
+
+impl KeptParts {
+    fn has(self, name: &str) -> bool {
+        self == Self::All || (name != MODEL && name != OPTIMIZER)
+    }
 }
 
 /// Reads only what a checkpoint says of itself.
@@ -65,16 +76,6 @@ pub(super) fn read_manifest_on(disk: &dyn Disk, path: &Path) -> Result<Manifest,
         _ => Error::checkpoint(path, error),
     })?;
     parse_manifest(path, &text)
-}
-
-/// The manifest of the checkpoint at this place.
-pub(crate) fn parse_manifest(path: &Path, text: &[u8]) -> Result<Manifest, Error> {
-    let manifest: Manifest = serde_json::from_slice(text)
-        .map_err(|error| Error::checkpoint(path, format!("its manifest is broken: {error}")))?;
-    match manifest.format {
-        FORMAT => Ok(manifest),
-        other => Err(Error::checkpoint(path, format!("its format {other} is not known here"))),
-    }
 }
 
 /// Reads and verifies a whole checkpoint.
@@ -95,19 +96,21 @@ pub(super) fn read_to_use(path: &Path) -> Result<Checkpoint, Error> {
 fn read_parts(disk: &dyn Disk, path: &Path, parts: KeptParts) -> Result<Checkpoint, Error> {
     let manifest = read_manifest_on(disk, path)?;
     let unfit = |reason: String| Error::checkpoint(path, reason);
-    let mut contents = HashMap::new();
+    let (mut contents, mut weights) = (HashMap::new(), None);
     for (name, entry) in &manifest.files {
-        let bytes = disk.read(&path.join(name));
-        let bytes = bytes.map_err(|error| unfit(format!("{name}: {error}")))?;
-        if bytes.len() as u64 != entry.bytes {
-            let (found, expected) = (bytes.len(), entry.bytes);
-            return Err(unfit(format!("{name} has {found} bytes instead of {expected}")));
-        }
-        if blake3::hash(&bytes).to_hex().as_str() != entry.blake3 {
-            return Err(unfit(format!("{name}: its checksum is wrong")));
-        }
-        if parts == KeptParts::All || name != OPTIMIZER {
+        if parts.has(name) {
+            let bytes = disk.read(&path.join(name));
+            let bytes = bytes.map_err(|error| unfit(format!("{name}: {error}")))?;
+            check(entry, bytes.len() as u64, || Ok(blake3::hash(&bytes)))
+                .map_err(|reason| unfit(format!("{name}{reason}")))?;
             contents.insert(name.as_str(), bytes);
+            continue;
+        }
+        let file = opened(disk, &path.join(name), entry);
+        let file = file.map_err(|reason| unfit(format!("{name}{reason}")))?;
+        if name == MODEL {
+            let file = TensorFile::of(file).map_err(|reason| unfit(format!("{name}: {reason}")))?;
+            weights = Some(file);
         }
     }
     for (name, bytes) in &manifest.tables {
@@ -123,30 +126,60 @@ fn read_parts(disk: &dyn Disk, path: &Path, parts: KeptParts) -> Result<Checkpoi
     let experiment = String::from_utf8(experiment).map_err(|error| unfit(error.to_string()))?;
     let state = match parts {
         KeptParts::All => decode(&mut contents),
-        KeptParts::ToUse => decode_model(&mut contents).map(|(state, _)| state),
+        KeptParts::ToUse => match &weights {
+            Some(_) => decode_progress(&mut contents).map(|(state, _)| state),
+            None => Err(format!("it has no {MODEL}")),
+        },
     };
     let state = state.map_err(unfit)?;
     let asset =
         |(name, bytes): (&str, Vec<u8>)| Some((name.strip_prefix(ASSET)?.to_string(), bytes));
     let assets = AssetFiles::stored(contents.into_iter().filter_map(asset));
-    Ok(Checkpoint { path: path.to_path_buf(), manifest, state, experiment, assets })
+    Ok(Checkpoint { path: path.to_path_buf(), manifest, state, weights, experiment, assets })
+}
+
+/// A file that was found to be what was written, of which little was in memory at a time.
+fn opened(disk: &dyn Disk, path: &Path, entry: &FileEntry) -> Result<Box<dyn DiskFile>, String> {
+    let file = disk.open(path, Access::Read);
+    let told = |error: std::io::Error| format!(": {error}");
+    let file = file.map_err(told)?;
+    let length = file.length().map_err(told)?;
+    check(entry, length, || hash_of(&*file))?;
+    Ok(file)
+}
+
+/// Whether a file of so many bytes and this hash is the one that was written; the hash only where it is asked for.
+fn check(
+    entry: &FileEntry,
+    length: u64,
+    hash: impl FnOnce() -> std::io::Result<blake3::Hash>,
+) -> Result<(), String> {
+    if length != entry.bytes {
+        return Err(format!(" has {length} bytes instead of {}", entry.bytes));
+    }
+    match hash() {
+        Ok(hash) if hash.to_hex().as_str() == entry.blake3 => Ok(()),
+        Ok(_) => Err(": its checksum is wrong".to_string()),
+        Err(error) => Err(format!(": {error}")),
+    }
 }
 
 /// The state in the files of a checkpoint.
 pub(super) fn decode(contents: &mut HashMap<&str, Vec<u8>>) -> Result<Restored, String> {
-    let (state, steps) = decode_model(contents)?;
+    let (state, steps) = decode_progress(contents)?;
+    let model = from_safetensors(&take(contents, MODEL)?)?.into_iter().collect();
     let slots = from_safetensors(&take(contents, OPTIMIZER)?)?;
-    Ok(Restored { optimizers: unflatten(slots, &steps)?, ..state })
+    Ok(Restored { model, optimizers: unflatten(slots, &steps)?, ..state })
 }
 
-/// The state without what optimizers kept, and the steps of those.
-fn decode_model(
+/// Where training stood, and the steps of optimizers.
+fn decode_progress(
     contents: &mut HashMap<&str, Vec<u8>>,
 ) -> Result<(Restored, BTreeMap<String, u64>), String> {
     let StateFile { progress, optimizer_steps } = serde_json::from_slice(&take(contents, STATE)?)
         .map_err(|error| format!("{STATE}: {error}"))?;
-    let model = from_safetensors(&take(contents, MODEL)?)?.into_iter().collect();
-    Ok((Restored { progress, model, optimizers: OptimizerStates::new() }, optimizer_steps))
+    let (model, optimizers) = (HashMap::new(), OptimizerStates::new());
+    Ok((Restored { progress, model, optimizers }, optimizer_steps))
 }
 
 fn take(contents: &mut HashMap<&str, Vec<u8>>, name: &str) -> Result<Vec<u8>, String> {

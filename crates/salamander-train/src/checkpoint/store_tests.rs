@@ -10,6 +10,7 @@ use tempfile::TempDir;
 use super::super::{MODEL, OPTIMIZER, OptimizerStates, remove_leftovers};
 use super::*;
 use crate::optimize::ParamState;
+use crate::params::TensorSource as _;
 
 fn id(steps: u64) -> String {
     super::super::id(StepCount(steps))
@@ -63,8 +64,12 @@ fn a_model_is_used_without_its_optimizer_which_is_verified_all_the_same() {
     let whole = CheckpointStore::find(&keeping.folder, &Which::Latest).expect("intact");
     let used = CheckpointStore::find_to_use(&keeping.folder, &Which::Latest).expect("intact");
     assert_eq!(whole.state.optimizers, snapshot.optimizers);
-    assert_eq!((used.state.model, used.experiment), (whole.state.model, whole.experiment));
-    assert!(used.state.optimizers.is_empty());
+    let mut weights = used.weights.as_ref().expect("its weights");
+    let names = weights.names();
+    let read = |name: String| (name.clone(), weights.read(&name).expect("read"));
+    let found: HashMap<_, _> = names.into_iter().map(read).collect();
+    assert_eq!((found, used.experiment), (whole.state.model, whole.experiment));
+    assert!(used.state.optimizers.is_empty() && used.state.model.is_empty());
     let (found, text) = CheckpointStore::experiment(&keeping.folder, &Which::Latest).expect("read");
     assert_eq!((found, text.as_str()), (path.clone(), "entrypoint: x\n"));
     let file = path.join(OPTIMIZER);

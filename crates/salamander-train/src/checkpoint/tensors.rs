@@ -73,6 +73,6 @@ fn to_dtype(dtype: DType) -> Option<Dtype> {
     TYPES.into_iter().find(|(ours, _)| *ours == dtype).map(|(_, theirs)| theirs)
 }
 
-fn from_dtype(dtype: Dtype) -> Option<DType> {
+pub(super) fn from_dtype(dtype: Dtype) -> Option<DType> {
     TYPES.into_iter().find(|(_, theirs)| *theirs == dtype).map(|(ours, _)| ours)
 }

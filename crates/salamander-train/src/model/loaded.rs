@@ -8,6 +8,7 @@ use std::sync::atomic::AtomicU64;
 use super::Instance;
 use crate::context::Context;
 use crate::evaluate::{AfterBatch, BatchRange, EvaluationPart, evaluate_part};
+use crate::example::Example;
 use crate::inference::{Answers, ExampleDecoder, Examples, NotAnswered, RecordDecoder, infer};
 use crate::predict::{TakePredictions, predict_part};
 use crate::tables::{self, Tables};
@@ -46,6 +47,15 @@ impl<T: Trial> Instance for LoadedModel<T> {
     fn predict(&self, part: BatchRange<'_>, each: &mut TakePredictions<'_>) -> Result<u64, Error> {
         let skipped = predict_part(&self.model, &self.cx.assets, part, each)?;
         self.tables.check().map(|()| skipped)
+    }
+
+    fn label_names(&self) -> Vec<String> {
+        T::Example::class_names(&self.cx.assets)
+    }
+
+    fn class_names(&self) -> Vec<String> {
+        let said = T::class_names();
+        if said.is_empty() { self.label_names() } else { said }
     }
 
     fn decoder(&self) -> Arc<dyn RecordDecoder> {
