@@ -1,17 +1,18 @@
-//! What a search costs beside its trials: each of 200 short ones in a search, and alone. Of halving the measurements at
-//! rungs are the trials' own work, which they do not do alone: they are counted, and what one costs is measured.
+//! What a search costs beside its trials: each of 200 short ones in a search, and alone.
+//!
+//! A trial of a search with a scheduler is measured, and its checkpoint written, at every rung that it comes to: its own
+//! work, which alone it is asked to do as often. Alone it does so without a pause.
 
 use std::path::Path;
 
 use benches::Record;
 
-use crate::searched::{digits, train};
+use crate::searched::{TimedProgram, digits, train};
 
 const TRIALS: u64 = 200;
 
 pub(crate) fn measure(record: &Record) {
-    // Each trial in one go; and with halving, where whoever goes on is started again from its checkpoint and is
-    // measured at each rung, which alone it is not.
+    // Each trial in one go; and with halving, where whoever is among the best goes on from where it paused.
     for (name, searcher) in [
         ("random", "name: random\n  max_length: {batches: 30}"),
         (
@@ -31,42 +32,37 @@ pub(crate) fn measure(record: &Record) {
         let (mut seconds, mut processor, mut at_rungs) = (0.0, 0.0, 0);
         for trial in search.end["trials"].as_array().expect("trials") {
             let run = Path::new(trial["dir"].as_str().expect("a folder"));
-            let alone = train(folder.path(), &run.join("experiment.yaml"), &[]);
+            let length = trial["length"].as_u64().expect("a length");
+            let measured = measurements(run);
+            let alone = alone(folder.path(), run, length, measured);
             seconds += alone.seconds;
             processor += alone.processor;
-            at_rungs += measurements(run) - 1;
+            at_rungs += measured - 1;
         }
-        let first = Path::new(search.end["trials"][0]["dir"].as_str().expect("a folder"));
-        let measuring = at_rungs as f64 * one_measurement(folder.path(), first);
-        let overhead = (search.processor - measuring) / processor;
+        let overhead = search.processor / processor;
         println!(
             "{TRIALS} trials, {name}: {:.1} s of processors ({:.1} s) in a search, {processor:.1} s \
-             ({seconds:.1} s) alone: {:.3}; without {at_rungs} measurements at rungs, {measuring:.1} s: {overhead:.3}",
-            search.processor,
-            search.seconds,
-            search.processor / processor
+             ({seconds:.1} s) alone with {at_rungs} measurements before their ends: {overhead:.3}",
+            search.processor, search.seconds
         );
         let name = format!("{TRIALS} trials in a search, {name}");
         record.figure(&name, ("of their own time", "less"), overhead, Some(1.0));
     }
 }
 
-/// How often a run was measured.
-fn measurements(run: &Path) -> usize {
-    let text = std::fs::read_to_string(run.join("metrics.jsonl")).expect("metrics");
-    text.lines().filter(|line| line.contains("\"validation\":{")).count()
+/// A trial in one go, measured as often as its search did, the last time at its end.
+fn alone(folder: &Path, run: &Path, length: u64, measured: u64) -> TimedProgram {
+    let period = format!("min_validation_period={{batches: {}}}", length / measured.max(1));
+    let whole = format!("searcher.max_length={{batches: {length}}}");
+    let sets = ["--set", "searcher.pause_at=null", "--set", &whole, "--set", &period];
+    let run = train(folder, &run.join("experiment.yaml"), &sets);
+    let own = Path::new(run.end["dir"].as_str().expect("a folder"));
+    assert_eq!(measurements(own), measured, "of {length} batches");
+    run
 }
 
-/// Seconds of processors of one measurement, with the checkpoint that comes with it.
-fn one_measurement(folder: &Path, run: &Path) -> f64 {
-    let timed = |every: &str| {
-        let period = format!("min_validation_period={{batches: {every}}}");
-        let whole = "searcher.max_length={batches: 120}";
-        let sets = ["--set", "searcher.pause_at=null", "--set", whole, "--set", &period];
-        let run = train(folder, &run.join("experiment.yaml"), &sets);
-        let own = Path::new(run.end["dir"].as_str().expect("a folder")).to_path_buf();
-        (run.processor, measurements(&own))
-    };
-    let ((seldom, few), (often, many)) = (timed("120"), timed("8"));
-    (often - seldom) / (many - few).max(1) as f64
+/// How often a run was measured.
+fn measurements(run: &Path) -> u64 {
+    let text = std::fs::read_to_string(run.join("metrics.jsonl")).expect("metrics");
+    text.lines().filter(|line| line.contains("\"validation\":{")).count() as u64
 }

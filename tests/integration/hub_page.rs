@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use crate::hub::{Hub, processes_of};
 use crate::playwright::playwright;
 use crate::support::{Workplace, ids_csv};
+use crate::tracked::TallySearch;
 
 /// Goes on for hours, if nobody ends it, and slowly enough to be looked at.
 const STEERED: &str = "\
@@ -22,24 +23,6 @@ strategy: allreduce
 workers: {min: 1, max: 2}
 ";
 
-/// A search of such trials.
-const SEARCHED: &str = "\
-name: searched
-entrypoint: tally
-data: {training: ids.csv, validation: few.csv}
-hyperparameters:
-  global_batch_size: 40
-  records: 4000
-  delay_ms: 10
-  learning_rate: {type: log, base: 10, minval: -3, maxval: -1}
-searcher:
-  name: random
-  metric: loss
-  max_length: {batches: 100000000}
-  max_trials: 4
-  max_concurrent_trials: 2
-";
-
 /// How long what has ended may take to be gone.
 const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -50,7 +33,13 @@ fn what_is_clicked_is_done_and_what_is_shown_is_what_the_hub_says() {
     place.write("ids.csv", &ids_csv(4000));
     place.write("few.csv", &ids_csv(40));
     place.write("steered.yaml", STEERED);
-    place.write("searched.yaml", SEARCHED);
+    let searched = TallySearch {
+        name: "searched",
+        batches: 100_000_000,
+        trials: 4,
+        hyperparameters: "  records: 4000\n  delay_ms: 10\n",
+    };
+    place.write("searched.yaml", &searched.text());
     let hub = Hub::start(&place);
     for file in ["steered.yaml", "searched.yaml"] {
         place.ok(&["experiment", "create", file, "--detach"]);

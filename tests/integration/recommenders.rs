@@ -51,6 +51,7 @@ pub(crate) fn check(model: &str, world: &dyn World, records: u64, rest: &str, sh
         folder: folder.path().join("run"),
         device: device::select("cpu").expect("a device"),
         stop: Arc::new(AtomicBool::new(false)),
+        kept_data: Default::default(),
     };
     let models = model_zoo::models();
     let trained = models.find(Some(model)).expect("a model").train(setup, None, Vec::new());

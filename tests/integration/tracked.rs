@@ -11,27 +11,40 @@ use serde_json::{Value, json};
 use crate::hub::Hub;
 use crate::support::{Workplace, ids_csv, python};
 
-/// Two trials at a time, slow for as long as a file is there.
-const SEARCH: &str = "\
-name: tuned
-entrypoint: tally
-data: {training: ids.csv, validation: few.csv}
-hyperparameters:
-  global_batch_size: 40
-  records: 400
-  delay_ms: 500
-  slow_file: SLOW
-  learning_rate: {type: log, base: 10, minval: -3, maxval: -1}
-searcher:
-  name: random
-  metric: loss
-  max_length: {batches: 200}
-  max_trials: 2
-  max_concurrent_trials: 2
-reproducibility: {experiment_seed: 7}
-";
 const STEPS: u64 = 200;
 const TRIALS: [u64; 2] = [1, 2];
+
+/// A search of trials of `tally`, two at a time.
+pub(crate) struct TallySearch<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) batches: u64,
+    pub(crate) trials: usize,
+    /// Lines of hyperparameters besides those that all have.
+    pub(crate) hyperparameters: &'a str,
+}
+
+impl TallySearch<'_> {
+    /// Its experiment file; the data are `ids.csv` and `few.csv`.
+    pub(crate) fn text(&self) -> String {
+        let Self { name, batches, trials, hyperparameters } = self;
+        format!(
+            "name: {name}\n\
+             entrypoint: tally\n\
+             data: {{training: ids.csv, validation: few.csv}}\n\
+             hyperparameters:\n  \
+               global_batch_size: 40\n  \
+               learning_rate: {{type: log, base: 10, minval: -3, maxval: -1}}\n\
+             {hyperparameters}\
+             searcher:\n  \
+               name: random\n  \
+               metric: loss\n  \
+               max_length: {{batches: {batches}}}\n  \
+               max_trials: {trials}\n  \
+               max_concurrent_trials: 2\n\
+             reproducibility: {{experiment_seed: 7}}\n"
+        )
+    }
+}
 
 /// Every scalar of a folder that TensorBoard's own reader finds.
 const SCALARS: &str = r#"
@@ -83,7 +96,16 @@ impl TrainingSearch {
         let slow = place.write("slow", "");
         place.write("ids.csv", &ids_csv(400));
         place.write("few.csv", &ids_csv(40));
-        place.write("tuned.yaml", &SEARCH.replace("SLOW", &slow.display().to_string()));
+        // Slow for as long as the file is there.
+        let hyperparameters =
+            format!("  records: 400\n  delay_ms: 500\n  slow_file: {}\n", slow.display());
+        let search = TallySearch {
+            name: "tuned",
+            batches: STEPS,
+            trials: TRIALS.len(),
+            hyperparameters: &hyperparameters,
+        };
+        place.write("tuned.yaml", &search.text());
         let args = ["train", "tuned.yaml", "--id", "wide", "--out", "elsewhere", "--slots", "2"];
         let tools = ["--json", "--tensorboard", "--mlflow", uri];
         let said = place.path().join("said");

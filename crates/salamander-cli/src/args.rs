@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::ValueEnum;
 use salamander_run::{
     Error, KeyFiles, Overrides, Program, RunLayout, Strategy, TrainedModel, Which, Workers, find,
-    make_folder,
+    is_search, make_folder, no_single_run,
 };
 
 /// The folder that runs live in.
@@ -29,6 +29,12 @@ pub(crate) struct RunArg {
 impl RunArg {
     pub(crate) fn find(&self) -> Result<RunLayout, Error> {
         find(&self.run, &self.folder.runs).map(RunLayout::new)
+    }
+
+    /// The same where a search is none that can be meant.
+    pub(crate) fn find_single(&self) -> Result<RunLayout, Error> {
+        let run = self.find()?;
+        if is_search(run.folder()) { Err(no_single_run(run.folder())) } else { Ok(run) }
     }
 }
 

@@ -199,6 +199,8 @@ pub(crate) struct ManifestArgs {
 enum ManifestCommand {
     /// Print what serves models on a cluster: a Deployment, its Service and autoscaler, or KServe's objects
     Serve(crate::serving_manifest::Args),
+    /// Print a Job that runs a flow in a pod, whose processes share it
+    Flow(crate::flow_manifest::Args),
 }
 
 /// For a master in a pod.
@@ -235,9 +237,16 @@ pub(crate) fn run(command: Command, program: &Program) -> Result<ExitCode> {
             operate(namespace, health)?;
         }
         Command::Manifest(args) => {
-            if let Some(ManifestCommand::Serve(serving)) = &args.command {
-                out::text(&crate::serving_manifest::text(serving)?)?;
-                return Ok(ExitCode::SUCCESS);
+            match &args.command {
+                Some(ManifestCommand::Serve(serving)) => {
+                    out::text(&crate::serving_manifest::text(serving)?)?;
+                    return Ok(ExitCode::SUCCESS);
+                }
+                Some(ManifestCommand::Flow(flow)) => {
+                    out::text(&crate::flow_manifest::text(flow)?)?;
+                    return Ok(ExitCode::SUCCESS);
+                }
+                None => {}
             }
             let Some(experiment) = &args.experiment else { bail!("name an experiment file") };
             let namespace = args.job.kind.place.namespace.as_deref().unwrap_or("default");

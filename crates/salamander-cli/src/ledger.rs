@@ -20,7 +20,7 @@ pub(crate) struct Args {
 
 /// Prints the ledger; fails when a record was repeated or the hash of a complete epoch is wrong.
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
-    let checkpoint = CheckpointStore::find(&args.run.find()?.checkpoints(), &Which::Latest)?;
+    let checkpoint = CheckpointStore::find(&args.run.find_single()?.checkpoints(), &Which::Latest)?;
     let lines = checkpoint.state.progress.ledger.lines();
     if args.json {
         outln!("{}", serde_json::to_string(&lines)?)?;

@@ -24,6 +24,8 @@ mod evaluate;
 mod export;
 mod fetch;
 mod flow;
+#[cfg(feature = "kube")]
+mod flow_manifest;
 mod hub;
 mod infer;
 #[cfg(feature = "kube")]

@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use salamander_core::words::{count, count_is, program_name};
 use salamander_run::experiment::load;
-use salamander_run::{RunLayout, Scale, Strategy};
+use salamander_run::{RunLayout, Scale, Strategy, is_search, no_single_run};
 
 use crate::args::{PlacedRun, PlacedRunArgs};
 
@@ -32,6 +32,10 @@ pub(crate) struct LogsArgs {
 /// Prints the logs of a run's processes.
 pub(crate) fn logs(args: &LogsArgs) -> Result<ExitCode> {
     let folder = match args.run.find()? {
+        // What its own process wrote is told; trials have their own.
+        PlacedRun::Here(run) if is_search(run.folder()) && !run.logs().is_dir() => {
+            return Err(no_single_run(run.folder()).into());
+        }
         PlacedRun::Here(run) => run.logs(),
         #[cfg(feature = "kube")]
         PlacedRun::Cluster(cluster, job) => {

@@ -132,7 +132,12 @@ impl TaskRunner for TwiceWorker<'_> {
         true
     }
 
-    fn run(&mut self, stage: &FlowStage, folder: &Path) -> Result<Vec<TaskReport>, Error> {
+    fn run_each(
+        &mut self,
+        stage: &FlowStage,
+        folder: &Path,
+        each: &mut dyn FnMut(&TaskReport) -> Result<(), Error>,
+    ) -> Result<Vec<TaskReport>, Error> {
         let told = serde_json::to_vec(stage).expect("JSON");
         let told: FlowStage = serde_json::from_slice(&told).expect("a stage");
         self.stages.push(told.tasks());
@@ -143,6 +148,7 @@ impl TaskRunner for TwiceWorker<'_> {
             reports.push(told.run(self.flows, task, folder, &name)?);
         }
         reports.reverse();
+        reports.iter().try_for_each(each)?;
         Ok(reports)
     }
 }

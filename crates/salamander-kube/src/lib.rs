@@ -13,7 +13,8 @@
 //! - [`contract`]: what operator and image must agree on
 //! - [`names`], [`quantity`]: labels, names and exit codes; amounts of memory
 //! - [`objects`]: from a job to Kubernetes' objects, as pure functions
-//! - [`manifest`]: a job without the operator, as YAML; [`serving`]: models to be served, as YAML
+//! - [`manifest`]: a job without the operator, as YAML; [`serving`]: models to be served, and [`flow`]: a flow to be run,
+//!   as YAML
 //! - [`platform`]: pods in the place of processes; [`progress`], [`milestones`]: what a master tells about itself
 //! - [`operator`]: decides what a job needs, and does it
 //! - [`client`]: submits, shows, scales, stops and deletes jobs from outside; `logs`: what their pods say;
@@ -27,6 +28,7 @@ pub mod contract;
 pub mod crd;
 pub mod error;
 pub mod experiment;
+pub mod flow;
 pub mod health;
 pub mod job;
 mod logs;

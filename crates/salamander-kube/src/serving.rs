@@ -12,7 +12,7 @@ pub const MODELS: &str = "/models";
 /// The port of everything: REST, gRPC, probes, metrics.
 const PORT: u16 = 8000;
 /// The user of all pods, the one that distroless images call nonroot.
-const USER: u32 = 65_532;
+pub(crate) const USER: u32 = 65_532;
 /// Seconds for which a pod that is to end takes requests as before: the Service hears of it later than the pod.
 const LEAVING: u32 = 5;
 /// The metric of a pod that an autoscaler looks at.
@@ -126,19 +126,8 @@ impl ServingDeployment {
     }
 
     fn check(&self) -> Result<(), Error> {
+        check_object(&self.name, [&self.cpu, &self.memory])?;
         let wrong = |reason: String| Err(Error::Invalid(reason));
-        let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
-        let inner = self.name.trim_matches('-');
-        if self.name.is_empty()
-            || self.name.len() > 63
-            || inner != self.name
-            || !self.name.chars().all(fits)
-        {
-            return wrong(format!(
-                "\"{}\" cannot be the name of an object: use at most 63 small letters, digits and \"-\"",
-                self.name
-            ));
-        }
         if self.models.is_empty() {
             return wrong("name at least one model".to_string());
         }
@@ -148,13 +137,7 @@ impl ServingDeployment {
                 "{least} to {most} pods: at least 1 is needed, and not fewer at most than at least"
             ));
         }
-        let (cores, memory) = (&self.cpu, &self.memory);
-        match [cores, memory].into_iter().find(|amount| value(amount).is_none()) {
-            Some(amount) => {
-                wrong(format!("\"{amount}\" is no amount: write 500m or 2, 512Mi or 1Gi"))
-            }
-            None => Ok(()),
-        }
+        Ok(())
     }
 
     fn labels(&self) -> Value {
@@ -254,6 +237,24 @@ impl ServingDeployment {
                 "behavior": {"scaleDown": {"stabilizationWindowSeconds": 300}},
             },
         })
+    }
+}
+
+/// Refuses what cannot be the name of an object, or an amount of what its pods have.
+pub(crate) fn check_object(name: &str, amounts: [&String; 2]) -> Result<(), Error> {
+    let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    let inner = name.trim_matches('-');
+    if name.is_empty() || name.len() > 63 || inner != name || !name.chars().all(fits) {
+        return Err(Error::Invalid(format!(
+            "\"{name}\" cannot be the name of an object: use at most 63 small letters, digits and \"-\""
+        )));
+    }
+    match amounts.into_iter().find(|amount| value(amount).is_none()) {
+        Some(amount) => {
+            let reason = format!("\"{amount}\" is no amount: write 500m or 2, 512Mi or 1Gi");
+            Err(Error::Invalid(reason))
+        }
+        None => Ok(()),
     }
 }
 

@@ -20,6 +20,7 @@ use salamander_core::report::EndReport;
 use salamander_master::local::{LocalPlatform, LocalRole};
 use salamander_proto::client::{Admin, SessionOptions};
 use salamander_proto::v1;
+use salamander_train::callback::Callback;
 use salamander_train::checkpoint::CheckpointStore;
 use salamander_train::trainer::{Outcome, Timings, open_all};
 
@@ -60,7 +61,8 @@ pub(crate) fn train(launch: &Launch<'_>) -> Result<(Outcome, Facts), Error> {
     let keys = ensure_keys(run)?;
     let processes = Processes::new(run.folder(), run, launch.experiment.workers.max)?;
     // Once and for all workers; what is wrong with the data is said before anything starts.
-    open_all(launch.experiment, run.folder(), &mut vec![Box::new(launch.events.clone())])?;
+    let mut told: Vec<Box<dyn Callback>> = vec![Box::new(launch.events.clone())];
+    open_all(launch.experiment, run.folder(), &mut told, &launch.shared.stop)?;
     let _ = fs::remove_file(run.end());
     let (_held, address) = hold_port().map_err(Error::system("no port for the master"))?;
     let session = SessionOptions::of(address.to_string(), &keys);

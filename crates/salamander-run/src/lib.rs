@@ -14,7 +14,8 @@
 //! - [`SearchDraft`], [`SearchRun`]: a search, whose trials are runs in processes of their own; [`SearchEnd`],
 //!   [`SearchTable`]: what it has found
 //! - [`serving`]: trained models as endpoints; [`infer`]: asking them about files
-//! - [`roles`]: the processes of a distributed run; `distributed`: their parent
+//! - [`roles`]: the processes of a distributed run; `distributed`: their parent; `data_flow`: the one that makes the
+//!   data of a run while it trains
 //! - [`cluster`]: jobs on Kubernetes (feature `kube`)
 //! - `folder`, `keys`, `stored`, `stop_request`, `warm_start`, `resumed`: a run's folder, its secrets, its place in an
 //!   object store, a wish to stop it, whose weights it begins with, and what it goes on from
@@ -22,6 +23,7 @@
 #[cfg(feature = "kube")]
 pub mod cluster;
 mod connect;
+mod data_flow;
 mod distributed;
 mod error;
 mod event;
@@ -68,7 +70,7 @@ pub use program::{Draft, Program, find_assets, settle};
 pub use run::{Finished, Process, Run};
 pub use search::{
     SearchDraft, SearchEnd, SearchNews, SearchOptions, SearchRun, SearchStanding, SearchTable,
-    is_search, read_search,
+    is_search, no_single_run, read_search,
 };
 pub use stored::bring_runs;
 pub use summary::{BestCheckpoint, Summary, TableSize, confusion};

@@ -34,6 +34,7 @@ pub(crate) fn has_steps(
         folder: run.folder().to_path_buf(),
         device: device::select("cpu")?,
         stop: Default::default(),
+        kept_data: Default::default(),
     };
     // What cannot be read is told when the run goes on.
     let Ok(Some(checkpoint)) = setup.newest_checkpoint(&mut |_| {}) else { return Ok(true) };

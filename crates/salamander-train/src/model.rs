@@ -39,6 +39,7 @@
 //!     folder: folder.path().join("run"),
 //!     device: device::select("cpu")?,
 //!     stop: Default::default(),
+//!     kept_data: Default::default(),
 //! };
 //! let outcome = models.find(Some("net"))?.train(setup, None, Vec::new())?;
 //! assert_eq!(outcome.progress.steps.0, 18);

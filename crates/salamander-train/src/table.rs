@@ -63,6 +63,7 @@
 //! #     folder: folder.path().join("run"),
 //! #     device: device::select("cpu")?,
 //! #     stop: Default::default(),
+//! #     kept_data: Default::default(),
 //! # };
 //! let models = models![Taste];
 //! let outcome = models.find(Some("taste"))?.train(setup, None, Vec::new())?;

@@ -3,7 +3,6 @@
 mod members;
 
 use std::path::Path;
-use std::sync::Arc;
 
 use burn::module::{Initializer, Module};
 use burn::nn::{Linear, LinearConfig};
@@ -103,6 +102,6 @@ pub(crate) fn setup(folder: &Path, csv: &str, rest: &str) -> Setup {
     std::fs::write(&file, csv).expect("written");
     let text = format!("data: {{training: {}}}\n{rest}", file.display());
     let experiment = Experiment::parse(&text, &[]).expect("valid");
-    let stop = Arc::default();
-    Setup { experiment, folder: folder.to_path_buf(), device: Device::flex(), stop }
+    let (stop, kept_data) = Default::default();
+    Setup { experiment, folder: folder.to_path_buf(), device: Device::flex(), stop, kept_data }
 }

@@ -19,6 +19,7 @@
 //!     folder: folder.path().join("run"),
 //!     device: device::select("cpu")?,
 //!     stop: Default::default(),
+//!     kept_data: Default::default(),
 //! };
 //! assert!(setup.checkpoints().ends_with("run/checkpoints"));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
@@ -81,7 +82,7 @@ use together::Reduced;
 
 pub(crate) use prepared::Prepared;
 pub use salamander_core::report::Timings;
-pub use setup::{Setup, open_all, open_data};
+pub use setup::{KeptData, Setup, open_all, open_data};
 pub(crate) use streamed::StreamedData;
 
 /// A training, ready to run.

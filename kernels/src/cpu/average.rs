@@ -2,10 +2,9 @@
 
 use std::ops::Range;
 
-use pulp::Arch;
-
 use super::buffer::in_pieces;
 use super::elementwise::sum;
+use super::rows::wide;
 use super::shape::PoolShape;
 
 /// The windows of one axis: what each covers of the input, and by how much its sum is divided.
@@ -106,17 +105,20 @@ pub fn backward(shape: &AverageShape, gradient: &[f32]) -> Vec<f32> {
     let (input, _) = in_pieces(shape.planes * plane, planes * plane, count, |piece, input| {
         let input = input.zeroed();
         let gradients = gradient[piece * planes * out..].chunks(out.max(1));
-        Arch::new().dispatch(|| {
-            for (input, gradient) in input.chunks_mut(plane.max(1)).zip(gradients) {
-                shape.each(|at, rows, columns, factor| {
-                    let share = gradient[at] * factor;
-                    for row in rows {
-                        let targets = &mut input[row * shape.size[1]..][columns.clone()];
-                        targets.iter_mut().for_each(|target| *target += share);
-                    }
-                });
-            }
-        });
+        wide(
+            #[inline(always)]
+            || {
+                for (input, gradient) in input.chunks_mut(plane.max(1)).zip(gradients.clone()) {
+                    shape.each(|at, rows, columns, factor| {
+                        let share = gradient[at] * factor;
+                        for row in rows {
+                            let targets = &mut input[row * shape.size[1]..][columns.clone()];
+                            targets.iter_mut().for_each(|target| *target += share);
+                        }
+                    });
+                }
+            },
+        );
     });
     input
 }

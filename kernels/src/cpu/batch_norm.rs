@@ -5,12 +5,11 @@
 
 mod narrow;
 
-use narrow::Narrow;
-use pulp::Arch;
-
 use super::buffer::{Fresh, Planes, by_channel};
-use super::elementwise::prefetch;
+use super::prefetch::prefetch;
+use super::rows::wide;
 use super::sums::Sums;
+use narrow::Narrow;
 
 /// The sizes of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -127,12 +126,15 @@ pub fn forward(
         let (mean, variance) = moments(&shape, input, channel);
         let normal = affine.of(channel, mean, variance);
         let mut residuals = residual.map(|values| shape.planes(values, channel));
-        Arch::new().dispatch(|| {
-            for (target, values) in output.zip(shape.planes(input, channel)) {
-                let residual = residuals.as_mut().and_then(Iterator::next);
-                normalise(target, values, |_| normal, residual, relu);
-            }
-        });
+        wide(
+            #[inline(always)]
+            || {
+                for (target, values) in output.by_ref().zip(shape.planes(input, channel)) {
+                    let residual = residuals.as_mut().and_then(Iterator::next);
+                    normalise(target, values, |_| normal, residual, relu);
+                }
+            },
+        );
         (mean, variance)
     });
     let (mean, variance) = found.into_iter().unzip();
@@ -266,49 +268,58 @@ impl<'a> Channel<'a> {
         let count = self.shape.batch * self.shape.pixels;
         let line = InputGradient::new(normal, self.inverse, sums, count);
         let high = self.saved.ceiling;
-        Arch::new().dispatch(|| {
-            for (target, plane) in input.zip(self.planes()) {
-                let (gradient, pixels) = (plane.gradient, plane.input.len());
-                let input = plane.input;
-                match (residual.as_mut().and_then(|planes| planes.next()), plane.relu) {
-                    (Some(residual), _) => {
-                        let gradient = &*plane.masked(residual, high);
-                        line.write(target, input, |i| gradient[i]);
+        wide(
+            #[inline(always)]
+            || {
+                for (target, plane) in input.by_ref().zip(self.planes()) {
+                    let (gradient, pixels) = (plane.gradient, plane.input.len());
+                    let input = plane.input;
+                    match (residual.as_mut().and_then(|planes| planes.next()), plane.relu) {
+                        (Some(residual), _) => {
+                            let gradient = &*plane.masked(residual, high);
+                            line.write(target, input, |i| gradient[i]);
+                        }
+                        (None, Rectified::Not) => {
+                            line.write(target, input, |i| gradient[..pixels][i])
+                        }
+                        (None, Rectified::ByInput) => line.write(target, input, |i| {
+                            masked(gradient[..pixels][i], normal.of(input[..pixels][i]), high)
+                        }),
+                        (None, Rectified::ByOutput(output)) => line.write(target, input, |i| {
+                            masked(gradient[..pixels][i], output[..pixels][i], high)
+                        }),
                     }
-                    (None, Rectified::Not) => line.write(target, input, |i| gradient[..pixels][i]),
-                    (None, Rectified::ByInput) => line.write(target, input, |i| {
-                        masked(gradient[..pixels][i], normal.of(input[..pixels][i]), high)
-                    }),
-                    (None, Rectified::ByOutput(output)) => line.write(target, input, |i| {
-                        masked(gradient[..pixels][i], output[..pixels][i], high)
-                    }),
                 }
-            }
-        });
+            },
+        );
         ((sums.0 * f64::from(self.inverse)) as f32, sums.1 as f32)
     }
 
     /// Sums of the gradient times the centred input, and of the gradient.
     fn sums(&self) -> (f64, f64) {
         let (mut sums, normal, high) = (Sums::default(), self.normal, self.saved.ceiling);
-        Arch::new().dispatch(|| {
-            for Plane { gradient, input, relu } in self.planes() {
-                let term = |gradient: f32, value: f32| (gradient * (value - normal.mean), gradient);
-                match relu {
-                    Rectified::Not => sums.add([gradient, input], |[g, x]| term(g, x)),
-                    Rectified::ByInput => {
-                        sums.add([gradient, input], |[g, x]| {
-                            term(masked(g, normal.of(x), high), x)
-                        });
-                    }
-                    Rectified::ByOutput(output) => {
-                        sums.add([gradient, input, output], |[g, x, y]| {
-                            term(masked(g, y, high), x)
-                        });
+        wide(
+            #[inline(always)]
+            || {
+                for Plane { gradient, input, relu } in self.planes() {
+                    let term =
+                        |gradient: f32, value: f32| (gradient * (value - normal.mean), gradient);
+                    match relu {
+                        Rectified::Not => sums.add([gradient, input], |[g, x]| term(g, x)),
+                        Rectified::ByInput => {
+                            sums.add([gradient, input], |[g, x]| {
+                                term(masked(g, normal.of(x), high), x)
+                            });
+                        }
+                        Rectified::ByOutput(output) => {
+                            sums.add([gradient, input, output], |[g, x, y]| {
+                                term(masked(g, y, high), x)
+                            });
+                        }
                     }
                 }
-            }
-        });
+            },
+        );
         sums.total()
     }
 
@@ -394,14 +405,17 @@ impl InputGradient {
 fn moments(shape: &NormShape, input: &[f32], channel: usize) -> (f32, f32) {
     let pivot = input[channel * shape.pixels];
     let mut sums = Sums::default();
-    Arch::new().dispatch(|| {
-        for values in shape.planes(input, channel) {
-            sums.add([values], |[value]| {
-                let centred = value - pivot;
-                (centred * centred, centred)
-            });
-        }
-    });
+    wide(
+        #[inline(always)]
+        || {
+            for values in shape.planes(input, channel) {
+                sums.add([values], |[value]| {
+                    let centred = value - pivot;
+                    (centred * centred, centred)
+                });
+            }
+        },
+    );
     mean_and_variance(pivot, sums.total(), shape.batch * shape.pixels)
 }
 

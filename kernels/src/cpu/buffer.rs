@@ -34,6 +34,28 @@ impl<'a> Fresh<'a> {
         unsafe { initialised(memory) }
     }
 
+    /// Its values from their places: `block` gives `N` neighbouring ones from a place on, `rest` those behind the last
+    /// block. Values that are gathered in an array depend on nothing that is written here, which the compiler does not
+    /// find out by itself where many slices are read.
+    #[inline(always)]
+    pub(crate) fn fill_blocks<const N: usize>(
+        mut self,
+        block: impl Fn(usize) -> [f32; N],
+        rest: impl Fn(usize) -> f32,
+    ) -> &'a mut [f32] {
+        let memory = std::mem::take(&mut self.0);
+        let (blocks, tail) = memory.as_chunks_mut::<N>();
+        let whole = blocks.len() * N;
+        for (at, target) in blocks.iter_mut().enumerate() {
+            *target = block(at * N).map(MaybeUninit::new);
+        }
+        for (at, target) in tail.iter_mut().enumerate() {
+            target.write(rest(whole + at));
+        }
+        // SAFETY: every value was just written.
+        unsafe { initialised(memory) }
+    }
+
     /// Its values as `write` leaves them.
     ///
     /// # Safety
@@ -109,6 +131,22 @@ pub(crate) fn in_pieces<R: Send>(
     (buffer, results)
 }
 
+/// A buffer of `len` values whose pieces of `piece` values (the last may be shorter) `work` takes in its own turns; those
+/// that it leaves are zero. Also returns what it returned.
+pub(crate) fn in_turns<R>(
+    len: usize,
+    piece: usize,
+    work: impl FnOnce(std::vec::IntoIter<Fresh<'_>>) -> R,
+) -> (Vec<f32>, R) {
+    let mut buffer = Vec::with_capacity(len);
+    let pieces = buffer.spare_capacity_mut()[..len].chunks_mut(piece.max(1)).map(Fresh);
+    let result = work(pieces.collect::<Vec<_>>().into_iter());
+    // SAFETY: the pieces cover the first `len` values, within the capacity, and all were written, at the latest when
+    // they were dropped.
+    unsafe { buffer.set_len(len) };
+    (buffer, result)
+}
+
 /// The planes of one channel in a new buffer, sample by sample.
 pub(crate) type Planes<'a> = std::vec::IntoIter<Fresh<'a>>;
 
@@ -139,6 +177,9 @@ pub(crate) fn by_channel<const B: usize, R: Send>(
     (buffers, results)
 }
 
+/// Values of a line of the cache.
+const LINE: usize = 16;
+
 thread_local! {
     /// One for each level of nesting.
     static SCRATCH: RefCell<Vec<Vec<f32>>> = const { RefCell::new(Vec::new()) };
@@ -148,10 +189,12 @@ thread_local! {
 pub(crate) fn with_scratch<R>(len: usize, work: impl FnOnce(&mut [f32]) -> R) -> R {
     // Taken out, so that a nested use gets another one instead of a panic.
     let mut scratch = SCRATCH.with_borrow_mut(Vec::pop).unwrap_or_default();
-    if scratch.len() < len {
-        scratch.resize(len, 0.0);
+    if scratch.len() < len + LINE {
+        scratch.resize(len + LINE, 0.0);
     }
-    let result = work(&mut scratch[..len]);
+    // Vectors that cross lines of the cache take twice as long.
+    let start = scratch.as_ptr().align_offset(LINE * size_of::<f32>()).min(LINE);
+    let result = work(&mut scratch[start..][..len]);
     SCRATCH.with_borrow_mut(|kept| kept.push(scratch));
     result
 }

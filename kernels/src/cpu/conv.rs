@@ -2,7 +2,11 @@
 //! each has a filter of its own, otherwise as matrix products over the columns of a sample, or of several if they have
 //! few pixels.
 
+mod training;
+
 use std::ops::Range;
+
+pub use training::forward_training;
 
 use super::buffer::{Fresh, in_pieces, with_scratch};
 use super::depthwise::Depthwise;
@@ -10,6 +14,7 @@ use super::direct::{Forward, InputGradient, WeightGradient};
 use super::elementwise::{add, mask_piece, relu_piece, sum};
 use super::gathered::{Epilogue, Gathered};
 use super::im2col::{col2im, im2col};
+use super::pointwise::Pointwise;
 use super::product::{Matrix, ProductOutput, product};
 use super::shape::ConvShape;
 
@@ -51,7 +56,8 @@ pub fn forward(
     let (len, mode) =
         (shape.sample_out(), bias.map_or(ProductOutput::Replace, |_| ProductOutput::Add));
     let direct = Forward::new(shape, weight, bias);
-    if let (None, Some(gathered)) = (&direct, Gathered::new(shape)) {
+    let pointwise = Pointwise::new(shape);
+    if let (None, None, Some(gathered)) = (&direct, &pointwise, Gathered::new(shape)) {
         return forward_gathered(&gathered, shape, input, weight, Epilogue { bias, relu });
     }
     let depthwise = Depthwise::new(shape, weight);
@@ -59,6 +65,12 @@ pub fn forward(
         let sample = &input[at * shape.sample_in()..][..shape.sample_in()];
         if let Some(direct) = &direct {
             return direct.run(sample, relu, out);
+        }
+        if let Some(pointwise) = &pointwise {
+            let out = pointwise.forward(sample, weight, bias, out);
+            return if relu {
+                relu_piece(out)
+            };
         }
         let out = out.zeroed();
         if let Some(depthwise) = &depthwise {
@@ -122,6 +134,9 @@ pub fn backward(
     check(shape, saved.input, saved.weight);
     let output_len = shape.batch * shape.sample_out();
     assert_eq!(gradient.len(), output_len, "the gradient does not have the output's size");
+    if let Some(found) = training::backward(shape, saved, gradient, wanted) {
+        return found;
+    }
     let direct = Direct {
         input: InputGradient::new(shape, saved.weight).filter(|_| wanted.input),
         weight: WeightGradient::new(shape).filter(|_| wanted.weight),
@@ -271,12 +286,12 @@ impl<'a> PartialSums<'a> {
     fn add_sample(&mut self, sample: &[f32], gradient: &[f32], target: Option<Fresh>) {
         self.add_bias(gradient);
         if let Some(depthwise) = &self.direct.depthwise {
-            if !self.weight.is_empty() && self.direct.weight.is_none() {
-                depthwise.add_weight_gradient(sample, gradient, &mut self.weight);
-            }
-            if let (Some(target), None) = (target, &self.direct.input) {
-                depthwise.input_gradient(gradient, target.zeroed());
-            }
+            let sums = match self.direct.weight {
+                None => &mut self.weight[..],
+                Some(_) => &mut [],
+            };
+            let target = target.filter(|_| self.direct.input.is_none()).map(Fresh::zeroed);
+            depthwise.backward(sample, gradient, sums, target);
             return;
         }
         with_scratch(columns_len(self.shape), |columns| {

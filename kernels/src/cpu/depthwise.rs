@@ -4,10 +4,17 @@
 //! side by side, and a sum is over the taps of a pixel that are inside: without padding, for planes, strides and
 //! filters of every size.
 
+mod framed;
+mod taps;
+#[cfg(test)]
+mod tests;
+
 use super::buffer::with_scratch;
 use super::interleaved::{LANES, Lanes, as_lanes, interleave, separate};
+use super::prefetch::prefetch_many;
 use super::rows::wide;
 use super::shape::{ConvShape, Window};
+use framed::{Framed, Wanted, packed, reversed};
 
 /// A convolution channel by channel.
 pub(super) struct Depthwise {
@@ -16,10 +23,14 @@ pub(super) struct Depthwise {
     taps: usize,
     /// For every group of channels and every tap, the weights of the group.
     weights: Vec<Lanes>,
-    /// What each pixel of the output reads.
-    windows: Meetings,
-    /// What each pixel of the input is read by.
-    readers: Meetings,
+    way: Way,
+}
+
+enum Way {
+    /// The usual filters; also with their taps reversed.
+    Framed(Framed, Vec<Lanes>),
+    /// All others: what each pixel of the output reads, and what each pixel of the input is read by.
+    Met { windows: Meetings, readers: Meetings },
 }
 
 /// What the places of a plane meet in a plane on the other side.
@@ -50,29 +61,66 @@ impl Depthwise {
             return None;
         }
         let taps = shape.taps();
-        let mut weights = vec![[0.0; LANES]; groups.div_ceil(LANES) * taps];
-        for (filters, to) in weight.chunks(LANES * taps).zip(weights.chunks_exact_mut(taps)) {
-            interleave(filters, taps, to);
-        }
-        let [rows, columns] = [0, 1].map(|axis| windows(shape, axis));
-        let meetings = |rows, columns: Vec<Meets>, width| {
-            let steps = (0..columns.len()).map(|at| step(columns.get(at..at + RUN)?)).collect();
-            Meetings { rows, columns, steps, width, taps: shape.kernel[1] }
+        let weights = packed(weight, groups, taps);
+        let way = match Framed::new(shape) {
+            Some(framed) => Way::Framed(framed, reversed(&weights, taps)),
+            None => Way::met(shape),
         };
-        let [up, left] = [reversed(&rows, shape.size[0]), reversed(&columns, shape.size[1])];
-        let readers = meetings(up, left, shape.out()[1]);
-        let windows = meetings(rows, columns, shape.size[1]);
-        Some(Self { channels: groups, taps, weights, windows, readers })
+        Some(Self { channels: groups, taps, weights, way })
     }
 
     /// The convolution of a sample.
     pub(super) fn forward(&self, sample: &[f32], bias: Option<&[f32]>, out: &mut [f32]) {
-        self.write(&self.windows, sample, bias, out);
+        match &self.way {
+            Way::Framed(framed, _) => framed.forward(sample, &self.weights, bias, out),
+            Way::Met { windows, .. } => self.write(windows, sample, bias, out),
+        }
     }
 
-    /// The gradient of a sample's input.
-    pub(super) fn input_gradient(&self, gradient: &[f32], target: &mut [f32]) {
-        self.write(&self.readers, gradient, None, target);
+    /// Adds a sample to the gradient of the weights unless `sums` is empty, and writes the gradient of its input where
+    /// that is wanted.
+    pub(super) fn backward(
+        &self,
+        sample: &[f32],
+        gradient: &[f32],
+        sums: &mut [f32],
+        target: Option<&mut [f32]>,
+    ) {
+        match &self.way {
+            Way::Framed(framed, reversed) => {
+                self.by_blocks(framed, reversed, [sample, gradient], sums, target);
+            }
+            Way::Met { windows, readers } => {
+                if !sums.is_empty() {
+                    self.add_weight_gradient(windows, sample, gradient, sums);
+                }
+                if let Some(target) = target {
+                    self.write(readers, gradient, None, target);
+                }
+            }
+        }
+    }
+
+    fn by_blocks(
+        &self,
+        framed: &Framed,
+        reversed: &[Lanes],
+        [sample, gradient]: [&[f32]; 2],
+        sums: &mut [f32],
+        target: Option<&mut [f32]>,
+    ) {
+        let [size, len] = [sample, gradient].map(|values| LANES * values.len() / self.channels);
+        let mut sums = as_lanes(sums).chunks_exact_mut(self.taps);
+        let mut targets = target.map(|target| target.chunks_mut(size));
+        let weights = self.weights.chunks_exact(self.taps).zip(reversed.chunks_exact(self.taps));
+        let blocks = sample.chunks(size).zip(gradient.chunks(len)).zip(weights);
+        for (block, ((planes, gradients), (weights, reversed))) in blocks.enumerate() {
+            prefetch_many(sample.get((block + 1) * size..(block + 2) * size));
+            prefetch_many(gradient.get((block + 1) * len..(block + 2) * len));
+            let target = targets.as_mut().and_then(Iterator::next);
+            let wanted = Wanted { sums: sums.next(), target };
+            framed.backward(planes, gradients, reversed, weights, wanted);
+        }
     }
 
     /// For every pixel of `target` the sum over what it meets, from the bias on.
@@ -102,7 +150,13 @@ impl Depthwise {
     }
 
     /// Adds a sample to the gradient of the weights.
-    pub(super) fn add_weight_gradient(&self, sample: &[f32], gradient: &[f32], sums: &mut [f32]) {
+    fn add_weight_gradient(
+        &self,
+        windows: &Meetings,
+        sample: &[f32],
+        gradient: &[f32],
+        sums: &mut [f32],
+    ) {
         let (inside, outside) = (sample.len() / self.channels, gradient.len() / self.channels);
         let groups = sample.chunks(LANES * inside).zip(gradient.chunks(LANES * outside));
         let sums = as_lanes(sums).chunks_exact_mut(self.taps);
@@ -113,7 +167,7 @@ impl Depthwise {
                 interleave(gradient, outside, by);
                 wide(
                     #[inline(always)]
-                    || self.windows.add_products(read, by, sums),
+                    || windows.add_products(read, by, sums),
                 );
             }
         });
@@ -131,6 +185,20 @@ impl Depthwise {
     }
 }
 
+impl Way {
+    fn met(shape: &ConvShape) -> Self {
+        let [rows, columns] = [0, 1].map(|axis| windows(shape, axis));
+        let meetings = |rows, columns: Vec<Meets>, width| {
+            let steps = (0..columns.len()).map(|at| step(columns.get(at..at + RUN)?)).collect();
+            Meetings { rows, columns, steps, width, taps: shape.kernel[1] }
+        };
+        let [up, left] =
+            [reversed_axis(&rows, shape.size[0]), reversed_axis(&columns, shape.size[1])];
+        let readers = meetings(up, left, shape.out()[1]);
+        Self::Met { windows: meetings(rows, columns, shape.size[1]), readers }
+    }
+}
+
 /// What each place of an axis of the output reads.
 fn windows(shape: &ConvShape, axis: usize) -> Vec<Meets> {
     let window = Window::of_conv(shape, axis);
@@ -140,7 +208,7 @@ fn windows(shape: &ConvShape, axis: usize) -> Vec<Meets> {
 }
 
 /// What each of `size` places is read by.
-fn reversed(windows: &[Meets], size: usize) -> Vec<Meets> {
+fn reversed_axis(windows: &[Meets], size: usize) -> Vec<Meets> {
     let mut readers = vec![Meets::new(); size];
     for (out, reads) in windows.iter().enumerate() {
         reads.iter().for_each(|(tap, at)| readers[*at].push((*tap, out)));

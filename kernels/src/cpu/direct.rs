@@ -7,14 +7,14 @@
 
 mod input;
 mod interleave;
-mod lanes;
+pub(super) mod lanes;
 mod product;
 #[cfg(test)]
 mod tests;
 mod tile;
 mod weight;
 #[cfg(target_arch = "x86_64")]
-mod x86;
+pub(super) mod x86;
 
 pub(crate) use input::InputGradient;
 pub(crate) use interleave::Interleave;

@@ -83,23 +83,6 @@ pub(crate) fn sum(values: &[f32]) -> f32 {
     )
 }
 
-/// Asks for values that are read soon.
-#[inline(always)]
-#[cfg_attr(
-    target_arch = "x86_64",
-    expect(unsafe_code, reason = "an instruction; measured in batch norm")
-)]
-pub(crate) fn prefetch(values: Option<&[f32]>) {
-    #[cfg(target_arch = "x86_64")]
-    for line in values.unwrap_or_default().chunks(16) {
-        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        // SAFETY: an instruction of every x86-64 that changes nothing but caches.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(line.as_ptr().cast()) };
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = values;
-}
-
 /// Adds a slice to another, element by element.
 pub(crate) fn add(target: &mut [f32], values: &[f32]) {
     wide(

@@ -1,6 +1,8 @@
 //! Sixteen channels side by side: a vector for every pixel, with a lane for each channel. Sums over the pixels of one
 //! channel then need neither padding nor shuffles, however small its plane is.
 
+use std::ops::Range;
+
 use super::direct::Interleave;
 
 /// Channels side by side.
@@ -18,6 +20,21 @@ pub(super) fn interleave(planes: &[f32], pixels: usize, to: &mut [Lanes]) {
         return kernels.interleave(planes, pixels, to);
     }
     for (pixel, to) in to.iter_mut().enumerate().take(pixels) {
+        *to = std::array::from_fn(|lane| match lane < count {
+            true => planes[lane * pixels + pixel],
+            false => 0.0,
+        });
+    }
+}
+
+/// Some pixels of planes that have `pixels` values each, as [`interleave`] writes them.
+pub(super) fn interleave_part(planes: &[f32], pixels: usize, part: Range<usize>, to: &mut [Lanes]) {
+    let count = planes.len() / pixels;
+    assert!(count <= LANES && to.len() >= part.len() && part.end <= pixels, "too little room");
+    if let Some(kernels) = Interleave::new() {
+        return kernels.interleave_part(planes, pixels, part, to);
+    }
+    for (pixel, to) in part.zip(to) {
         *to = std::array::from_fn(|lane| match lane < count {
             true => planes[lane * pixels + pixel],
             false => 0.0,

@@ -1,8 +1,9 @@
 //! Two-dimensional max-pooling; the winner of each window is kept as a byte for the backward pass.
 
-use pulp::Arch;
+mod taps;
 
 use super::buffer::in_pieces;
+use super::rows::wide;
 use super::shape::PoolShape;
 use super::tasks::share;
 
@@ -109,21 +110,33 @@ fn unsample(shape: &PoolShape, gradient: &[f32], input: &mut [f32]) {
 }
 
 fn maxima_of_plane(shape: &PoolShape, input: &[f32], maxima: &mut [f32], winners: &mut [u8]) {
+    if taps::serves(shape) {
+        taps::maxima(shape, input, maxima, winners);
+    } else {
+        winners.fill(NOBODY);
+    }
+    for (at, (maximum, winner)) in maxima.iter_mut().zip(winners).enumerate() {
+        if *winner == NOBODY {
+            (*maximum, *winner) = maximum_of_window(shape, input, at);
+        }
+    }
+}
+
+fn maximum_of_window(shape: &PoolShape, input: &[f32], at: usize) -> (f32, u8) {
     let columns = shape.out()[1];
     let (down, along) = (shape.window(0), shape.window(1));
-    for (at, (maximum, winner)) in maxima.iter_mut().zip(winners).enumerate() {
-        (*maximum, *winner) = (f32::NEG_INFINITY, NOBODY);
-        for ky in 0..shape.kernel[0] {
-            let Some(y) = down.at(at / columns, ky) else { continue };
-            for kx in 0..shape.kernel[1] {
-                let Some(x) = along.at(at % columns, kx) else { continue };
-                let value = input[y * shape.size[1] + x];
-                if *winner == NOBODY || value > *maximum || value.is_nan() {
-                    (*maximum, *winner) = (value, (ky * shape.kernel[1] + kx) as u8);
-                }
+    let (mut maximum, mut winner) = (f32::NEG_INFINITY, NOBODY);
+    for ky in 0..shape.kernel[0] {
+        let Some(y) = down.at(at / columns, ky) else { continue };
+        for kx in 0..shape.kernel[1] {
+            let Some(x) = along.at(at % columns, kx) else { continue };
+            let value = input[y * shape.size[1] + x];
+            if winner == NOBODY || value > maximum || value.is_nan() {
+                (maximum, winner) = (value, (ky * shape.kernel[1] + kx) as u8);
             }
         }
     }
+    (maximum, winner)
 }
 
 fn scatter(shape: &PoolShape, gradient: &[f32], winners: &[u8], input: &mut [f32]) {
@@ -143,35 +156,42 @@ fn scatter(shape: &PoolShape, gradient: &[f32], winners: &[u8], input: &mut [f32
 
 fn halve(shape: &PoolShape, input: &[f32], maxima: &mut [f32], winners: &mut [u8]) {
     let (width, columns) = (shape.size[1], shape.out()[1]);
-    Arch::new().dispatch(|| {
-        let targets = maxima.chunks_exact_mut(columns).zip(winners.chunks_exact_mut(columns));
-        for ((maxima, winners), rows) in targets.zip(input.chunks_exact(2 * width)) {
-            let (top, bottom) = rows.split_at(width);
-            let pairs = top.as_chunks::<2>().0.iter().zip(bottom.as_chunks::<2>().0);
-            for ((maximum, winner), (top, bottom)) in maxima.iter_mut().zip(winners).zip(pairs) {
-                let taps = [top[0], top[1], bottom[0], bottom[1]];
-                let (mut best, mut at) = (taps[0], 0);
-                for (tap, value) in taps.into_iter().enumerate().skip(1) {
-                    let wins = (value > best) | value.is_nan();
-                    best = if wins { value } else { best };
-                    at = if wins { tap as u8 } else { at };
+    wide(
+        #[inline(always)]
+        || {
+            let targets = maxima.chunks_exact_mut(columns).zip(winners.chunks_exact_mut(columns));
+            for ((maxima, winners), rows) in targets.zip(input.chunks_exact(2 * width)) {
+                let (top, bottom) = rows.split_at(width);
+                let pairs = top.as_chunks::<2>().0.iter().zip(bottom.as_chunks::<2>().0);
+                for ((maximum, winner), (top, bottom)) in maxima.iter_mut().zip(winners).zip(pairs)
+                {
+                    let taps = [top[0], top[1], bottom[0], bottom[1]];
+                    let (mut best, mut at) = (taps[0], 0);
+                    for (tap, value) in taps.into_iter().enumerate().skip(1) {
+                        let wins = (value > best) | value.is_nan();
+                        best = if wins { value } else { best };
+                        at = if wins { tap as u8 } else { at };
+                    }
+                    (*maximum, *winner) = (best, at);
                 }
-                (*maximum, *winner) = (best, at);
             }
-        }
-    });
+        },
+    );
 }
 
 fn unhalve(shape: &PoolShape, gradient: &[f32], winners: &[u8], input: &mut [f32]) {
     let (width, columns) = (shape.size[1], shape.out()[1]);
-    Arch::new().dispatch(|| {
-        let sources = gradient.chunks_exact(columns).zip(winners.chunks_exact(columns));
-        for ((gradient, winners), rows) in sources.zip(input.chunks_exact_mut(2 * width)) {
-            let (top, bottom) = rows.split_at_mut(width);
-            unhalve_row::<0>(gradient, winners, top);
-            unhalve_row::<2>(gradient, winners, bottom);
-        }
-    });
+    wide(
+        #[inline(always)]
+        || {
+            let sources = gradient.chunks_exact(columns).zip(winners.chunks_exact(columns));
+            for ((gradient, winners), rows) in sources.zip(input.chunks_exact_mut(2 * width)) {
+                let (top, bottom) = rows.split_at_mut(width);
+                unhalve_row::<0>(gradient, winners, top);
+                unhalve_row::<2>(gradient, winners, bottom);
+            }
+        },
+    );
 }
 
 /// One row of windows' gradients, shared between taps `FIRST` and the next.
@@ -194,5 +214,44 @@ fn unhalve_row<const FIRST: u8>(gradient: &[f32], winners: &[u8], row: &mut [f32
     for at in gradients.len() * BLOCK..gradient.len() {
         row[2 * at] = share(gradient[at], winners[at], FIRST);
         row[2 * at + 1] = share(gradient[at], winners[at], FIRST + 1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_of_windows_have_the_maxima_of_each_window() {
+        for (kernel, stride, padding) in
+            [(3, 2, (1, 1)), (3, 1, (1, 0)), (5, 3, (2, 2)), (2, 4, (0, 1)), (3, 2, (2, 2))]
+        {
+            let shape = PoolShape {
+                planes: 1,
+                size: [9, 37],
+                kernel: [kernel; 2],
+                stride: [stride; 2],
+                padding: [padding; 2],
+                dilation: [1, 1],
+            };
+            assert!(taps::serves(&shape));
+            let value = |at: usize| match at % 11 {
+                0 => f32::NAN,
+                1..4 => f32::NEG_INFINITY,
+                _ => (at * 7919 % 13) as f32 - 6.0,
+            };
+            let mut input: Vec<f32> = (0..9 * 37).map(value).collect();
+            // Windows of nothing else.
+            input[..37 * 3].fill(f32::NEG_INFINITY);
+            let (maxima, winners) = forward(&shape, &input);
+            for (at, (maximum, winner)) in maxima.iter().zip(&winners).enumerate() {
+                let (expected, by) = maximum_of_window(&shape, &input, at);
+                assert_eq!(
+                    (maximum.to_bits(), *winner),
+                    (expected.to_bits(), by),
+                    "{shape:?}, {at}"
+                );
+            }
+        }
     }
 }

@@ -43,15 +43,28 @@ impl ConvOp for Flex {
         options: ConvOptions<2>,
         activation: Activation,
     ) -> CpuTensor {
-        let (input, weight) = (input.to_contiguous(), weight.to_contiguous());
-        let bias = bias.to_contiguous();
-        let shape = shape_of(input.shape().dims(), weight.shape().dims(), &options);
-        let relu = activation == Activation::Relu;
-        let bias = Some(values(&bias));
-        let output = conv::forward(&shape, values(&input), values(&weight), bias, relu);
-        let [rows, columns] = shape.out();
-        tensor(output, [shape.batch, shape.channels_out, rows, columns])
+        convolve(input, weight, bias, &options, activation, conv::forward)
     }
+}
+
+/// A kernel's forward pass: shape, input, weights, bias, whether a ReLU follows.
+type ForwardFn = fn(&ConvShape, &[f32], &[f32], Option<&[f32]>, bool) -> Vec<f32>;
+
+fn convolve(
+    input: CpuTensor,
+    weight: CpuTensor,
+    bias: CpuTensor,
+    options: &ConvOptions<2>,
+    activation: Activation,
+    forward: ForwardFn,
+) -> CpuTensor {
+    let (input, weight) = (input.to_contiguous(), weight.to_contiguous());
+    let bias = bias.to_contiguous();
+    let shape = shape_of(input.shape().dims(), weight.shape().dims(), options);
+    let relu = activation == Activation::Relu;
+    let output = forward(&shape, values(&input), values(&weight), Some(values(&bias)), relu);
+    let [rows, columns] = shape.out();
+    tensor(output, [shape.batch, shape.channels_out, rows, columns])
 }
 
 impl<C: CheckpointStrategy> ConvOp for Autodiff<Flex, C> {
@@ -69,7 +82,8 @@ impl<C: CheckpointStrategy> ConvOp for Autodiff<Flex, C> {
             OpsKind::Tracked(prepared) => {
                 let (input, weight) = (input.to_contiguous(), weight.to_contiguous());
                 let (x, w) = (input.clone(), weight.clone());
-                let output = Flex::conv_op(x, w, bias, options.clone(), activation);
+                let forward = conv::forward_training;
+                let output = convolve(x, w, bias, &options, activation, forward);
                 let relu_output = (activation == Activation::Relu).then(|| output.clone());
                 prepared.finish(ConvKept { input, weight, relu_output, options }, output)
             }

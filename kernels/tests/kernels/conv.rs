@@ -3,7 +3,7 @@
 use burn::tensor::ops::ConvOptions;
 use burn::tensor::{DType, FloatDType, activation, module};
 use salamander_kernels::cpu::ConvShape;
-use salamander_kernels::cpu::conv::{Saved, WantedGradients, backward, forward};
+use salamander_kernels::cpu::conv::{Saved, WantedGradients, backward, forward, forward_training};
 use salamander_kernels::ops::{Activation, conv2d};
 
 use super::random::Random;
@@ -123,6 +123,32 @@ fn chosen() -> Vec<ConvShape> {
             ..plain
         },
     ]
+    .into_iter()
+    .chain(of_batches())
+    .collect()
+}
+
+/// Those that a training step computes in other ways than inference: at Winograd's points with three and with five
+/// taps, pixel by pixel, and with one tap of planes as they lie.
+fn of_batches() -> [ConvShape; 5] {
+    let plain = ConvShape {
+        batch: 33,
+        channels_in: 16,
+        channels_out: 32,
+        size: [6, 5],
+        kernel: [3, 3],
+        stride: [1, 1],
+        padding: [(1, 1); 2],
+        dilation: [1, 1],
+        groups: 1,
+    };
+    [
+        plain,
+        ConvShape { kernel: [5, 5], padding: [(2, 2); 2], ..plain },
+        ConvShape { size: [2, 2], ..plain },
+        ConvShape { size: [4, 4], stride: [2, 2], channels_in: 48, ..plain },
+        ConvShape { kernel: [1, 1], padding: [(0, 0); 2], size: [9, 8], channels_out: 24, ..plain },
+    ]
 }
 
 fn few_pixels(plain: ConvShape, size: [usize; 2]) -> ConvShape {
@@ -169,6 +195,10 @@ fn kernels_equal_the_reference() {
         assert_close(&forward(shape, input, weight, None, false), &without, &what);
         let clipped: Vec<f32> = expected.iter().map(|value| value.max(0.0)).collect();
         assert_close(&forward(shape, input, weight, Some(bias), true), &clipped, &what);
+        let found = forward_training(shape, input, weight, Some(bias), false);
+        assert_close(&found, &expected, &what);
+        let found = forward_training(shape, input, weight, Some(bias), true);
+        assert_close(&found, &clipped, &what);
 
         let found = backward(shape, case.saved(), gradient, ALL);
         let expected = reference::conv2d_backward(shape, input, weight, gradient);
@@ -222,11 +252,11 @@ fn gradients_are_slopes() {
     let own = [depthwise(small, [5, 6], [1, 1]), depthwise(small, [6, 7], [2, 2])];
     let any = |random: &mut Random| [random.conv_shape(), random.wide_conv_shape()];
     let others: Vec<ConvShape> = (0..12).flat_map(|_| any(&mut random)).collect();
-    for shape in own.into_iter().chain(others) {
+    for shape in own.into_iter().chain(of_batches()).chain(others) {
         let case = Case::new(shape, &mut random);
         let Case { shape, input, weight, bias, gradient } = &case;
         let loss = |input: &[f32], weight: &[f32], bias: &[f32]| {
-            let output = forward(shape, input, weight, Some(bias), false);
+            let output = forward_training(shape, input, weight, Some(bias), false);
             output.iter().zip(gradient).map(|(y, g)| f64::from(*y) * f64::from(*g)).sum::<f64>()
         };
         let found = backward(shape, case.saved(), gradient, ALL);
@@ -248,6 +278,7 @@ fn any_number_of_threads_gives_the_same_bits() {
     for case in cases().take(40) {
         let Case { shape, input, weight, bias, gradient } = &case;
         with_any_threads(|| forward(shape, input, weight, Some(bias), true));
+        with_any_threads(|| forward_training(shape, input, weight, Some(bias), true));
         with_any_threads(|| backward(shape, case.saved(), gradient, ALL));
     }
 }

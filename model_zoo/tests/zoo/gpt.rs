@@ -33,6 +33,7 @@ fn the_gpt_learns_a_text_that_repeats_itself() {
         folder: folder.path().join("run"),
         device: device::select("cpu").expect("a device"),
         stop: Arc::new(AtomicBool::new(false)),
+        kept_data: Default::default(),
     };
     let models = model_zoo::models();
     let model = models.find(Some("gpt_bytes")).expect("a model");

@@ -44,6 +44,7 @@ fn the_encoder_learns_sequences() {
         folder: folder.path().join("run"),
         device: device::select("cpu").expect("a device"),
         stop: Arc::new(AtomicBool::new(false)),
+        kept_data: Default::default(),
     };
     let models = model_zoo::models();
     let model = models.find(Some("sequence_encoder")).expect("a model");

@@ -171,7 +171,12 @@ fn a_search_is_seen_and_stopped_as_runs_are() {
     let first = listed()[0].clone();
     assert_eq!((&first["state"], &first["model"]), (&"running".into(), &"points".into()));
     assert!(first["search"]["trials"].as_u64().is_some_and(|trials| trials > 0), "{first}");
-    for args in [&["evaluate", "latest"][..], &["scale", "latest", "--workers", "2"]] {
+    for args in [
+        &["evaluate", "latest"][..],
+        &["scale", "latest", "--workers", "2"],
+        &["ledger", "latest"],
+        &["logs", "latest"],
+    ] {
         let refused = place.run(args).err();
         assert!(refused.contains("is a search: `salamander search table "), "{args:?}: {refused}");
     }

@@ -12,6 +12,8 @@ use crate::Error;
 pub(crate) const LIST: &str = "salamander-parts.jsonl";
 /// Held by who writes.
 pub(super) const LOCK: &str = "salamander-parts.lock";
+/// Changes every few seconds while somebody writes.
+pub(super) const ALIVE: &str = "salamander-parts.alive";
 
 /// A partition, as its folder names it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -110,6 +112,16 @@ impl PartList {
     pub(super) fn totals(&self) -> ListEnd {
         let records = self.parts.iter().fold(0u64, |sum, part| sum.saturating_add(part.records));
         ListEnd { parts: self.parts.len() as u64, records }
+    }
+}
+
+/// What a folder of partitions names; nothing where there is no list.
+pub(super) fn read_list(folder: &Path) -> Result<PartList, Error> {
+    let path = folder.join(LIST);
+    match std::fs::read(&path) {
+        Ok(text) => PartList::parse(&path, &text),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(PartList::default()),
+        Err(error) => Err(Error::io(&path)(error)),
     }
 }
 

@@ -3,22 +3,25 @@
 //!
 //! `salamander-parts.jsonl` in it names the partitions in their order, each with its records, and says when it was the
 //! last one. A partition is whole before it is named, so readers need to know nothing else. Who writes holds the lock
-//! of `salamander-parts.lock` meanwhile; if nobody does, and the end is not marked, nothing more will come.
+//! of `salamander-parts.lock` meanwhile, and changes `salamander-parts.alive` every few seconds for those on other
+//! hosts; if nobody does, and the end is not marked, nothing more will come.
 //!
 //! # Layout
 //! - [`GrowingFolder`]: what is there so far, as a [`Dataset`]
 //! - [`PartsWriter`] (`writer`): adds partitions, and goes on where a killed process has ended
-//! - `list`: the lines of `salamander-parts.jsonl`
+//! - `list`: the lines of `salamander-parts.jsonl`; `heartbeat`: `salamander-parts.alive`
 
+mod heartbeat;
 mod list;
 #[cfg(test)]
 mod tests;
 mod writer;
 
-use std::fs::{self, File, TryLockError};
+use std::fs::{File, TryLockError};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Instant;
 
 pub use list::PartFile;
 pub(crate) use list::{LIST, finished_parts};
@@ -26,17 +29,25 @@ pub use writer::PartsWriter;
 
 use crate::reader::Each;
 use crate::{ColumnInfo, Dataset, Error, Format, OpenOptions, Reader, Shard, open_indexed};
-use list::{LOCK, PartList};
+use heartbeat::{Heard, HeardBeats};
+use list::{LOCK, PartList, read_list};
 
 /// Whether somebody writes partitions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Producer {
-    /// There is no lock to tell by.
+    /// Nothing tells: there is no lock, or its holder was not heard for a while.
     Unknown,
-    /// Somebody holds the lock.
+    /// Somebody holds the lock, or is heard from another host.
     AtWork,
-    /// Nobody does any more.
+    /// Nobody holds the lock any more.
     Gone,
+}
+
+/// The lock of who writes.
+enum WriteLock {
+    Absent,
+    Held,
+    Free,
 }
 
 /// A folder of partitions, as far as it was written when it was last looked at.
@@ -47,13 +58,25 @@ pub struct GrowingFolder {
     /// What a partition is read by: a reader of all that were opened together, and its number there.
     parts: Vec<(Arc<dyn Reader>, usize)>,
     shards: Vec<Shard>,
+    heard: HeardBeats,
 }
 
 impl GrowingFolder {
     /// A folder that was not looked at yet, and need not be there.
     pub fn new(folder: &Path, format: Option<Format>) -> Self {
-        let (list, parts) = (PartList::default(), Vec::new());
-        Self { folder: folder.to_path_buf(), format, list, parts, shards: Vec::new() }
+        Self {
+            folder: folder.to_path_buf(),
+            format,
+            list: PartList::default(),
+            parts: Vec::new(),
+            shards: Vec::new(),
+            heard: HeardBeats::default(),
+        }
+    }
+
+    /// Whether the end of a folder's partitions is marked, for who does not read them.
+    pub fn is_ended(folder: &Path) -> Result<bool, Error> {
+        Ok(read_list(folder)?.ended)
     }
 
     /// Where it is.
@@ -64,12 +87,7 @@ impl GrowingFolder {
     /// Takes in what was written since the last look; whether there was anything. What was there must still be.
     pub fn look(&mut self, options: &OpenOptions<'_>) -> Result<bool, Error> {
         let path = self.folder.join(LIST);
-        let text = match fs::read(&path) {
-            Ok(text) => text,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Vec::new(),
-            Err(error) => return Err(Error::io(&path)(error)),
-        };
-        let found = PartList::parse(&path, &text)?;
+        let found = read_list(&self.folder)?;
         let known = self.list.parts.len();
         let stays = found.parts.starts_with(&self.list.parts);
         if !stays || (self.list.ended && !found.ended) {
@@ -126,20 +144,35 @@ impl GrowingFolder {
         self.list.ended.then(|| self.records())
     }
 
-    /// Whether somebody is at work on it.
-    pub fn producer(&self) -> Result<Producer, Error> {
+    /// Whether somebody is at work on it. The lock tells on one host; from others there are heartbeats.
+    pub fn producer(&mut self, now: Instant) -> Result<Producer, Error> {
+        let heard = self.heard.listen(&self.folder, now);
+        Ok(match (self.write_lock()?, heard) {
+            // Its lock may not be seen here.
+            (_, Heard::Beats { from_here: false }) => Producer::AtWork,
+            // It may hang, or has died where nobody sees that.
+            (WriteLock::Held, Heard::Silence { .. }) => Producer::Unknown,
+            (WriteLock::Free, Heard::Silence { from_here: false }) => Producer::Unknown,
+            (WriteLock::Held, _) => Producer::AtWork,
+            (WriteLock::Free, _) => Producer::Gone,
+            (WriteLock::Absent, Heard::Beats { .. }) => Producer::AtWork,
+            (WriteLock::Absent, _) => Producer::Unknown,
+        })
+    }
+
+    fn write_lock(&self) -> Result<WriteLock, Error> {
         let path = self.folder.join(LOCK);
         let file = match File::open(&path) {
             Ok(file) => file,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                return Ok(Producer::Unknown);
+                return Ok(WriteLock::Absent);
             }
             Err(error) => return Err(Error::io(&path)(error)),
         };
         // Shared, so that those who ask do not see each other; it goes with the file.
         match file.try_lock_shared() {
-            Ok(()) => Ok(Producer::Gone),
-            Err(TryLockError::WouldBlock) => Ok(Producer::AtWork),
+            Ok(()) => Ok(WriteLock::Free),
+            Err(TryLockError::WouldBlock) => Ok(WriteLock::Held),
             Err(TryLockError::Error(error)) => Err(Error::io(&path)(error)),
         }
     }

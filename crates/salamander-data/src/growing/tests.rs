@@ -1,5 +1,9 @@
 //! Folders that grow, are broken off, and are gone on with.
 
+use std::fs;
+use std::time::Duration;
+
+use super::list::ALIVE;
 use super::*;
 
 struct GrowingPlace {
@@ -53,10 +57,10 @@ fn a_folder_grows_while_it_is_read() {
     let place = GrowingPlace::new();
     let mut seen = place.seen();
     assert!(!look(&mut seen).unwrap(), "it is not there yet");
-    assert_eq!(seen.producer().unwrap(), Producer::Unknown);
+    assert_eq!(seen.producer(Instant::now()).unwrap(), Producer::Unknown);
     let mut writer = place.writer();
     assert!(!look(&mut seen).unwrap(), "there are no partitions yet");
-    assert_eq!(seen.producer().unwrap(), Producer::AtWork);
+    assert_eq!(seen.producer(Instant::now()).unwrap(), Producer::AtWork);
     place.add(&mut writer, 3);
     place.add(&mut writer, 0);
     assert!(look(&mut seen).unwrap());
@@ -70,7 +74,7 @@ fn a_folder_grows_while_it_is_read() {
     assert!(look(&mut seen).unwrap());
     assert_eq!((seen.total(), seen.identity().unwrap()), (Some(5), first));
     drop(writer);
-    assert_eq!(seen.producer().unwrap(), Producer::Gone);
+    assert_eq!(seen.producer(Instant::now()).unwrap(), Producer::Gone);
     let all = seen.dataset().unwrap();
     let mut found = Vec::new();
     let mut each = |_, row: crate::Row<'_>| {
@@ -100,6 +104,40 @@ fn who_goes_on_finds_what_is_there_and_no_torn_line() {
     assert!(place.writer().is_ended());
     let other = PartsWriter::open(&place.parts(), &"others".into()).unwrap_err().to_string();
     assert!(other.contains("made by something else"), "{other}");
+}
+
+/// Where the lock of another host is not seen, which is free here, or is not there at all.
+#[test]
+fn who_writes_on_another_host_is_heard_and_missed() {
+    let place = GrowingPlace::new();
+    place.add(&mut place.writer(), 1);
+    let (mut seen, begin) = (place.seen(), Instant::now());
+    let mut at = |seconds| seen.producer(begin + Duration::from_secs(seconds)).unwrap();
+    assert_eq!(at(0), Producer::Gone);
+    let beat = |text: &str| fs::write(place.parts().join(ALIVE), text).unwrap();
+    beat("another-host 1 0\n");
+    assert_eq!(at(1), Producer::AtWork);
+    assert_eq!(at(60), Producer::Unknown);
+    beat("another-host 1 1\n");
+    assert_eq!(at(61), Producer::AtWork);
+    fs::remove_file(place.parts().join(LOCK)).unwrap();
+    assert_eq!((at(62), at(120)), (Producer::AtWork, Producer::Unknown));
+    fs::remove_file(place.parts().join(ALIVE)).unwrap();
+    assert_eq!(at(121), Producer::Unknown);
+}
+
+/// A lock alone says that somebody writes; a writer that has beaten and does no more may hang.
+#[test]
+fn who_holds_the_lock_and_is_silent_is_not_known_to_work() {
+    let place = GrowingPlace::new();
+    place.add(&mut place.writer(), 1);
+    let lock = File::open(place.parts().join(LOCK)).unwrap();
+    lock.lock().unwrap();
+    let (mut seen, begin) = (place.seen(), Instant::now());
+    let mut at = |seconds| seen.producer(begin + Duration::from_secs(seconds)).unwrap();
+    assert_eq!((at(0), at(600)), (Producer::AtWork, Producer::AtWork));
+    fs::write(place.parts().join(ALIVE), "some-host 1 0\n").unwrap();
+    assert_eq!((at(601), at(700)), (Producer::AtWork, Producer::Unknown));
 }
 
 #[test]

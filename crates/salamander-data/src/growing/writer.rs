@@ -9,6 +9,7 @@ use std::time::Duration;
 use salamander_files::{real, sync_folder_of};
 use serde_json::Value;
 
+use super::heartbeat::Heartbeats;
 use super::list::{LIST, LOCK, ListLine, PartFile, PartList};
 use crate::Error;
 
@@ -41,6 +42,8 @@ pub struct PartsWriter {
     folder: PathBuf,
     file: File,
     list: PartList,
+    /// Told until the lock is free.
+    _beats: Heartbeats,
     /// Held as long as this writes.
     _lock: File,
 }
@@ -50,6 +53,7 @@ impl PartsWriter {
     pub fn open(folder: &Path, made_by: &Value) -> Result<Self, Error> {
         fs::create_dir_all(folder).map_err(Error::io(folder))?;
         let lock = lock(&folder.join(LOCK))?;
+        let beats = Heartbeats::begin(folder);
         let path = folder.join(LIST);
         let mut options = OpenOptions::new();
         let file = options.create(true).append(true).open(&path).map_err(Error::io(&path))?;
@@ -57,7 +61,8 @@ impl PartsWriter {
         let list = PartList::parse(&path, &text)?;
         // A line that a killed process has begun.
         file.set_len(list.length as u64).map_err(Error::io(&path))?;
-        let mut writer = Self { folder: folder.to_path_buf(), file, list, _lock: lock };
+        let folder_path = folder.to_path_buf();
+        let mut writer = Self { folder: folder_path, file, list, _beats: beats, _lock: lock };
         if writer.list.length == 0 {
             writer.append(&ListLine::MadeBy(made_by.clone()))?;
             writer.list.made_by = Some(made_by.clone());

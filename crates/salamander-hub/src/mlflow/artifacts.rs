@@ -224,8 +224,13 @@ async fn remove(mlflow: &Mlflow, path: &str) -> Result<Response, MlflowRefusal> 
         true => tokio::fs::remove_dir_all(&file).await,
         false => tokio::fs::remove_file(&file).await,
     };
-    removed.map_err(|_| MlflowRefusal::missing(format!("there is no {path}")))?;
-    Ok(axum::Json(json!({})).into_response())
+    match removed {
+        // What is not there is as gone as clients want it.
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(Error::io(&file)(error).into())
+        }
+        _ => Ok(axum::Json(json!({})).into_response()),
+    }
 }
 
 #[cfg(test)]

@@ -72,7 +72,7 @@ pub(super) fn take(latest: &mut Latest, key: String, measured: MetricValue) {
     }
 }
 
-/// The values of one metric by time; what was sent twice is there once.
+/// The values of one metric by time, then by size; what was sent twice is there once.
 pub(super) fn history(path: &Path, wanted: &str) -> Result<Vec<MetricValue>, Error> {
     let mut all = Vec::new();
     read(path, |key, measured| {
@@ -80,7 +80,10 @@ pub(super) fn history(path: &Path, wanted: &str) -> Result<Vec<MetricValue>, Err
             all.push(measured);
         }
     })?;
-    all.sort_by_key(|measured| (measured.timestamp, measured.step));
+    let time = |one: &MetricValue| (one.timestamp, one.step);
+    all.sort_by(|one, other| {
+        time(one).cmp(&time(other)).then_with(|| one.value.total_cmp(&other.value))
+    });
     let same = |one: &mut MetricValue, other: &mut MetricValue| {
         (one.timestamp, one.step, one.value.to_bits())
             == (other.timestamp, other.step, other.value.to_bits())

@@ -144,6 +144,9 @@ assert str(client.get_model_version_by_alias("digits", "champion").version) == "
 refused(lambda: client.get_model_version_by_alias("digits", "nobody"), "INVALID_PARAMETER_VALUE")
 refused(lambda: client.set_registered_model_alias("digits", "v1", "1"), "INVALID_PARAMETER_VALUE")
 assert str(client.get_model_version_by_alias("digits", "latest").version) == "2"
+for elsewhere in ["/etc/passwd", "file:///etc", "../up", f"{run.info.artifact_uri}/../../x", "http://a/%2e%2e/b"]:
+    refused(lambda: client.create_model_version("digits", elsewhere, run.info.run_id), "INVALID_PARAMETER_VALUE")
+refused(lambda: client.get_latest_versions("digits", ["Final"]), "INVALID_PARAMETER_VALUE")
 client.transition_model_version_stage("digits", "1", "Production")
 assert [str(one.version) for one in client.get_latest_versions("digits", ["Production"])] == ["1"]
 client.set_model_version_tag("digits", "1", "checked", "yes")
@@ -194,6 +197,53 @@ for found, count in [("metrics.quality > 0.7", 1), ("status = 'READY'", 1), ("na
 client.set_registered_model_alias("twice", "champion", "1")
 for address in ("models:/twice/1", "models:/twice@champion", logged.model_uri):
     assert mlflow.pyfunc.load_model(address).predict(numpy.array([21]))[0] == 42
+
+# What goes with models: parameters that stay, figures on data, and what scikit-learn logs by itself.
+mlflow.log_model_params({"depth": "1"}, logged.model_id)
+refused(lambda: mlflow.log_model_params({"depth": "2"}, logged.model_id), "INVALID_PARAMETER_VALUE")
+ones = mlflow.data.from_numpy(numpy.ones((4, 2)), name="ones")
+with mlflow.start_run(run_id=made.info.run_id):
+    mlflow.log_metric("error", 0.25, model_id=logged.model_id, dataset=ones)
+on_ones = mlflow.search_logged_models([team], datasets=[{"dataset_name": "ones"}], output_format="list")
+assert [one.name for one in on_ones] == ["twice"]
+from sklearn.linear_model import LinearRegression
+
+mlflow.sklearn.autolog(silent=True)
+with mlflow.start_run(run_name="by itself") as fitted:
+    LinearRegression().fit(numpy.array([[0.0], [1.0], [2.0]]), [0.0, 2.0, 4.0])
+mlflow.sklearn.autolog(disable=True)
+fitted = client.get_run(fitted.info.run_id)
+assert fitted.data.params["fit_intercept"] == "True" and fitted.data.metrics["training_r2_score"] > 0.99
+answer = mlflow.sklearn.load_model(f"models:/{fitted.outputs.model_outputs[0].model_id}").predict([[3.0]])
+assert abs(answer[0] - 6.0) < 1e-6, answer
+
+# Tables and pictures; what is removed twice is gone.
+with mlflow.start_run(run_name="tables") as shown:
+    for row in range(2):
+        mlflow.log_table({"row": [row], "text": [f"<b>{row}</b>"]}, "table.json")
+    mlflow.log_image(numpy.zeros((4, 4, 3), dtype=numpy.uint8), key="black", step=1)
+table = mlflow.load_table("table.json", run_ids=[shown.info.run_id])
+assert table.values.tolist() == [[0, "<b>0</b>"], [1, "<b>1</b>"]]
+assert len(client.list_artifacts(shown.info.run_id, "images")) == 2
+from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
+
+for _ in range(2):
+    get_artifact_repository(shown.info.artifact_uri).delete_artifacts("images")
+assert [one.path for one in client.list_artifacts(shown.info.run_id)] == ["table.json"]
+
+# What many threads say at once is all there, and equal times are in the order of values.
+from concurrent.futures import ThreadPoolExecutor
+
+together = client.create_run(team, run_name="threads").info.run_id
+def log(place):
+    client.log_metric(together, "m", place, timestamp=7, step=0)
+    client.log_param(together, f"p{place}", place)
+    client.set_tag(together, f"t{place}", place)
+with ThreadPoolExecutor(8) as pool:
+    list(pool.map(log, range(40)))
+found = client.get_run(together)
+assert len(found.data.params) == 40 and sum(key.startswith("t") for key in found.data.tags) == 40
+assert [one.value for one in client.get_metric_history(together, "m")] == list(range(40))
 
 # What was trained here.
 ours = client.get_experiment_by_name("my model")

@@ -8,6 +8,7 @@ use std::process::Command;
 use kube::core::cel::validate_cel;
 use salamander_kube::crd::TrainingJob;
 use salamander_kube::experiment;
+use salamander_kube::flow::FlowPod;
 use salamander_kube::job::Job;
 use salamander_kube::manifest::Manifest;
 use salamander_kube::names::PodRole;
@@ -189,6 +190,31 @@ fn what_serves_models_fits_kubernetes_own_schemas() {
             kserve[0]["metadata"]["name"]
         );
     }
+}
+
+#[test]
+fn what_runs_a_flow_fits_kubernetes_own_schemas() {
+    let Ok(python) = std::env::var("SALAMANDER_PYTHON") else {
+        let needed = std::env::var_os("SALAMANDER_NO_SKIPS").is_some();
+        assert!(!needed, "SALAMANDER_PYTHON names no Python with kubernetes-validate");
+        println!("SKIPPED: SALAMANDER_PYTHON names no Python with kubernetes-validate");
+        return;
+    };
+    let line = "run adults --in /data/people.csv --set unit=10 --out /data/adults --stream";
+    let flow = FlowPod {
+        name: "adults".to_string(),
+        namespace: "default".to_string(),
+        image: "registry.example/flows:1".to_string(),
+        arguments: line.split(' ').map(str::to_string).collect(),
+        claim: "data".to_string(),
+        workers: 4,
+        retries: 6,
+        cpu: "4".to_string(),
+        memory: "8Gi".to_string(),
+    };
+    let job = flow.object().expect("made");
+    assert_eq!(objects(&documents(std::slice::from_ref(&job))), [job.clone()]);
+    validate(&python, "flow", &[job]);
 }
 
 const OVERLAYS: [&str; 6] = [

@@ -107,6 +107,7 @@ pub fn run(
             experiment: experiment.clone(),
             folder: run.folder().to_path_buf(),
             stop: Default::default(),
+            kept_data: Default::default(),
         };
         let plan = models.find(experiment.model())?.lease_plan(setup)?;
         config.mode = ModePlan::Leases(Box::new(plan));

@@ -37,6 +37,7 @@ pub fn run(options: &MemberOptions, start: Option<String>, models: &Models) -> R
             experiment,
             folder: options.run.folder().to_path_buf(),
             stop: Arc::default(),
+            kept_data: Default::default(),
         })
     };
     if experiment.strategy == Strategy::Ps {

@@ -56,7 +56,7 @@ pub(crate) fn searched_model(folder: &Path) -> Option<String> {
 }
 
 /// Why what is asked of one run cannot be asked of a search.
-pub(crate) fn no_single_run(folder: &Path) -> Error {
+pub fn no_single_run(folder: &Path) -> Error {
     let best = read_search(folder).ok().and_then(|end| {
         let (best, _) = end.search().best()?;
         Some(format!("; its best trial is the run {}", end.trial_folder(best.id).display()))

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use salamander_core::experiment::Strategy;
 use salamander_core::layout::RunLayout;
+use salamander_train::trainer::KeptData;
 
 use crate::connect::{Scale, scale};
 use crate::roles::{Exit, leave_on_signals, say_why};
@@ -24,12 +25,14 @@ pub(super) const GO_ON: &str = "go on in slot ";
 const LOOK: Duration = Duration::from_millis(50);
 
 /// The slot of its search that a trial trains in.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct TrialSlot {
     /// Its number, from 0: of several devices each slot has its own.
     pub(crate) number: u32,
     /// Whether this process has tried the model on two records already, with the same hyperparameters.
     pub(crate) is_tried: bool,
+    /// What the parts of the trial before have opened.
+    pub(crate) kept_data: KeptData,
 }
 
 pub(crate) fn trial(
@@ -61,7 +64,7 @@ fn train_on(
     let line = rustix::io::fcntl_dupfd_cloexec(std::io::stdin(), 0).map(UnixStream::from);
     let mut line =
         line.map(BufReader::new).map_err(|errno| Error::system("no line")(errno.into()))?;
-    let (mut slot, mut tried) = (slot, None);
+    let (mut slot, mut tried, kept_data) = (slot, None, KeptData::default());
     loop {
         let mut draft = program.resume(
             &layout.folder().to_string_lossy(),
@@ -70,7 +73,8 @@ fn train_on(
             &mut |note: String| tracing::info!("{note}"),
         )?;
         let hparams = Some(draft.experiment().hyperparameters.to_json());
-        draft.slot = TrialSlot { number: slot, is_tried: tried == hparams };
+        let (is_tried, kept_data) = (tried == hparams, kept_data.clone());
+        draft.slot = TrialSlot { number: slot, is_tried, kept_data };
         tried = hparams;
         let exit = train(draft, layout, on, &leave)?;
         let next = if exit == Exit::Done { may_go_on(&mut line) } else { None };

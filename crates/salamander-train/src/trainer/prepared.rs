@@ -53,8 +53,7 @@ impl Prepared {
         let hp = hparams::read::<T::Hparams>(&experiment.hyperparameters)?;
         let assets = setup.assets::<T>()?;
         let precision = precision(experiment, &setup.device)?;
-        let OpenedData { training, streamed, validation } =
-            OpenedData::open(experiment, &setup.folder, &mut callbacks, &setup.stop)?;
+        let OpenedData { training, streamed, validation } = OpenedData::of(&setup, &mut callbacks)?;
         let records = validation.as_ref().map_or(0, |dataset| dataset.len());
         // Not even where all of it is there by now: the others may have come earlier.
         let counted = if streamed.is_some() { UNCOUNTED } else { training.len() };

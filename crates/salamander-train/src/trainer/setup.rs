@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use burn::tensor::Device;
 use salamander_core::experiment::{Data, Experiment};
@@ -29,6 +29,45 @@ pub struct Setup {
     pub device: Device,
     /// Set from outside to end training after the current step.
     pub stop: Arc<AtomicBool>,
+    /// What an earlier training of this process has opened, and this one leaves for the next.
+    pub kept_data: KeptData,
+}
+
+/// Data that stays open from one training of a process to the next, in the same folder and with the same settings: a
+/// run that pauses and goes on neither looks through its files again nor reads again what it had in memory. The default
+/// has nothing yet; clones have the same.
+#[derive(Clone, Debug, Default)]
+pub struct KeptData(Arc<Mutex<Option<KeptFiles>>>);
+
+#[derive(Clone, Debug)]
+struct KeptFiles {
+    data: Data,
+    folder: PathBuf,
+    training: Arc<Dataset>,
+    validation: Option<Arc<Dataset>>,
+}
+
+impl KeptData {
+    fn held(&self) -> MutexGuard<'_, Option<KeptFiles>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What is open for these settings.
+    fn find(&self, data: &Data, folder: &Path) -> Option<OpenedData> {
+        let held = self.held();
+        let found = held.as_ref().filter(|held| held.data == *data && held.folder == folder)?;
+        let KeptFiles { training, validation, .. } = found.clone();
+        Some(OpenedData { training, streamed: None, validation })
+    }
+
+    /// Keeps files that do not grow.
+    fn keep(&self, data: &Data, folder: &Path, opened: &OpenedData) {
+        if opened.streamed.is_none() {
+            let (training, validation) = (opened.training.clone(), opened.validation.clone());
+            let (data, folder) = (data.clone(), folder.to_path_buf());
+            *self.held() = Some(KeptFiles { data, folder, training, validation });
+        }
+    }
 }
 
 impl Setup {
@@ -110,6 +149,17 @@ pub(super) struct OpenedData {
 }
 
 impl OpenedData {
+    /// See [`OpenedData::open`]; what was opened before in this process is not opened again.
+    pub(super) fn of(setup: &Setup, callbacks: &mut Vec<Box<dyn Callback>>) -> Result<Self, Error> {
+        let Setup { experiment, folder, stop, kept_data, .. } = setup;
+        if let Some(opened) = kept_data.find(&experiment.data, folder) {
+            return Ok(opened);
+        }
+        let opened = Self::open(experiment, folder, callbacks, stop)?;
+        kept_data.keep(&experiment.data, folder, &opened);
+        Ok(opened)
+    }
+
     /// See [`open_all`]; of streamed data it waits for the first record, unless it is told to stop.
     pub(super) fn open(
         experiment: &Experiment,
@@ -167,4 +217,31 @@ fn filled(what: &str, paths: &[String], dataset: Dataset) -> Result<Dataset, Err
         return Err(Error::Invalid(format!("{what}: no records in {}", paths.join(", "))));
     }
     Ok(dataset)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing;
+
+    #[test]
+    fn data_stays_open_for_the_next_training_in_the_same_folder() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let setup = testing::setup(folder.path(), "x,y,side\n1,2,0\n3,4,1\n", "");
+        let opened =
+            |setup: &Setup| OpenedData::of(setup, &mut Vec::new()).expect("opened").training;
+        let first = opened(&setup);
+        assert!(Arc::ptr_eq(&first, &opened(&setup)));
+        let next = Setup { stop: Arc::default(), ..setup.clone() };
+        assert!(Arc::ptr_eq(&first, &opened(&next)));
+        // Other settings, another folder or another process of a run read for themselves.
+        let mut reads = setup.clone();
+        reads.experiment.settings_mut().data.threads = Some(7);
+        let other = opened(&reads);
+        assert!(!Arc::ptr_eq(&first, &other));
+        let elsewhere = Setup { folder: folder.path().join("other"), ..reads.clone() };
+        assert!(!Arc::ptr_eq(&other, &opened(&elsewhere)));
+        let alone = Setup { kept_data: KeptData::default(), ..setup };
+        assert!(!Arc::ptr_eq(&first, &opened(&alone)));
+    }
 }

@@ -39,9 +39,22 @@ pub(crate) struct StreamedData {
     cache_folder: Option<PathBuf>,
     /// What it is, however far it was written.
     identity: u64,
+    /// Who makes sure that somebody writes.
+    kept_by: Keeper,
     /// Since when nobody writes, though the end is not marked.
     abandoned: Option<Instant>,
+    /// Since when nothing was heard of who writes.
+    unheard: Option<Instant>,
     waits: Option<RecordWait>,
+}
+
+/// Who makes sure that somebody writes.
+#[derive(Clone, Copy, Debug)]
+enum Keeper {
+    /// Whoever has started it: after so much silence there is none.
+    Nobody { timeout: Duration },
+    /// The process that leads the run, which starts its flow again, or ends the run with what it says.
+    Run,
 }
 
 /// A wait for records.
@@ -64,7 +77,12 @@ impl StreamedData {
             data: data.clone(),
             cache_folder: cache_folder.map(Path::to_path_buf),
             identity: 0,
+            kept_by: match data.flow {
+                None => Keeper::Nobody { timeout: data.stream_timeout() },
+                Some(_) => Keeper::Run,
+            },
             abandoned: None,
+            unheard: None,
             waits: None,
         };
         streamed.look()?;
@@ -80,14 +98,16 @@ impl StreamedData {
         let begun = Instant::now();
         let wrong = |reason: String| Err(Error::Invalid(format!("data.training: {reason}")));
         while self.folder.records() == 0 {
-            let place = self.folder.folder().display();
+            let place = self.folder.folder().display().to_string();
             if self.folder.total().is_some() {
                 return wrong(format!("no records in {place}"));
             }
-            if self.is_abandoned() {
-                return Err(self.broken_off());
+            if let Some(why) = self.given_up() {
+                return Err(self.broken_off(why));
             }
-            let is_known = self.folder.has_begun() || self.folder.producer()? != Producer::Unknown;
+            let is_known = matches!(self.kept_by, Keeper::Run)
+                || self.folder.has_begun()
+                || self.folder.producer(Instant::now())? != Producer::Unknown;
             if !is_known && begun.elapsed() >= APPEARS_WITHIN {
                 let seconds = APPEARS_WITHIN.as_secs();
                 return wrong(format!(
@@ -110,26 +130,33 @@ impl StreamedData {
     /// Takes in what was written; whether there was anything.
     fn look(&mut self) -> Result<bool, Error> {
         // Asked first: who has ended before this look has written nothing after it.
-        let producer = self.folder.producer()?;
+        let now = Instant::now();
+        let producer = self.folder.producer(now)?;
         let options = OpenOptions {
             cache_folder: self.cache_folder.clone(),
             ..OpenOptions::of(&self.data)
         };
         let grown = self.folder.look(&options)?;
-        if producer != Producer::Gone || grown || self.folder.total().is_some() {
-            self.abandoned = None;
-        } else {
-            self.abandoned.get_or_insert_with(Instant::now);
-        }
+        let is_well = grown || self.folder.total().is_some();
+        let since = |is_so: bool, before: Option<Instant>| is_so.then(|| before.unwrap_or(now));
+        self.abandoned = since(producer == Producer::Gone && !is_well, self.abandoned);
+        self.unheard = since(producer == Producer::Unknown && !is_well, self.unheard);
         if grown {
             self.waits = None;
         }
         Ok(grown)
     }
 
-    /// Whether nobody has written for so long that nobody will.
-    fn is_abandoned(&self) -> bool {
-        self.abandoned.is_some_and(|since| since.elapsed() >= ABANDONED_AFTER)
+    /// Whether nobody was heard for so long that nobody will write, and why that is thought.
+    fn given_up(&self) -> Option<GivenUp> {
+        let Keeper::Nobody { timeout } = self.kept_by else { return None };
+        let is_over = |since: Option<Instant>, longest: Duration| {
+            since.is_some_and(|since| since.elapsed() >= longest)
+        };
+        if is_over(self.abandoned, ABANDONED_AFTER) {
+            return Some(GivenUp::Ended);
+        }
+        is_over(self.unheard, timeout).then_some(GivenUp::Silent { since: timeout })
     }
 
     /// Lets some time go by, and tells once that this takes long; whether it did so now.
@@ -146,15 +173,22 @@ impl StreamedData {
         is_due
     }
 
-    fn broken_off(&self) -> Error {
+    fn broken_off(&self, why: GivenUp) -> Error {
         let (parts, records) = (self.folder.parts() as u64, self.folder.records());
-        Error::Invalid(format!(
-            "data.training: {}: who wrote it has ended after {} with {}, and the end is not marked: start it again, \
-             and then go on with this run (`salamander train --resume RUN`)",
-            self.folder.folder().display(),
-            count(parts, "partition"),
-            count(records, "record"),
-        ))
+        let (folder, there) = (self.folder.folder().display(), count(parts, "partition"));
+        let there = format!("{there} with {}", count(records, "record"));
+        let resume = "go on with this run (`salamander train --resume RUN`)";
+        Error::Invalid(match why {
+            GivenUp::Ended => format!(
+                "data.training: {folder}: who wrote it has ended after {there}, and the end is not marked: start it \
+                 again, and then {resume}"
+            ),
+            GivenUp::Silent { since } => format!(
+                "data.training: {folder}: for {since:?} there was no partition, no lock and no heartbeat of who \
+                 writes it, after {there}, and the end is not marked: look whether it still runs, start it again if \
+                 not, and {resume}; who needs longer for a partition without a lock may have it: data.stream_timeout"
+            ),
+        })
     }
 
     /// The records that are there.
@@ -168,12 +202,21 @@ impl StreamedData {
     }
 }
 
+/// Why it is thought that nobody writes any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+enum GivenUp {
+    /// The lock is free.
+    Ended,
+    /// Nothing was heard for so long.
+    Silent { since: Duration },
+}
+
 /// What a member sees of data that is still being written.
 #[derive(Serialize, Deserialize)]
 struct Sighting {
     records: u64,
     total: Option<u64>,
-    is_abandoned: bool,
+    given_up: Option<GivenUp>,
     stop: bool,
 }
 
@@ -217,7 +260,7 @@ impl<T: Trial> Trainer<T> {
         let own = Sighting {
             records: streamed.folder.records(),
             total: streamed.folder.total(),
-            is_abandoned: streamed.is_abandoned(),
+            given_up: streamed.given_up(),
             stop: self.exchange.wants_stop(),
         };
         let all: Vec<Sighting> = self.meet("records", &own)?;
@@ -235,9 +278,9 @@ impl<T: Trial> Trainer<T> {
         let waits = matches!(self.course.next(), Next::Step(place) if !self.course.is_ready(place));
         if let Some(streamed) = &self.prepared.streamed
             && waits
-            && all.iter().any(|member| member.is_abandoned)
+            && let Some(why) = all.iter().find_map(|member| member.given_up)
         {
-            return Err(streamed.broken_off());
+            return Err(streamed.broken_off(why));
         }
         if waits && all.iter().any(|member| member.stop) {
             self.course.interrupt();

@@ -165,3 +165,18 @@ fn who_has_written_and_died_is_named_and_the_next_one_goes_on() {
     let outcome = alone(place.setup("parts", "second", true), vec![]).expect("trained");
     assert_eq!(outcome.progress.steps.0, 10);
 }
+
+/// Where there is no lock, or one that is not seen from here, only silence tells.
+#[test]
+fn who_writes_without_a_lock_and_falls_silent_is_named_after_a_while() {
+    let place = StreamPlace::new();
+    place.add(&mut place.writer("parts"));
+    std::fs::remove_file(place.parts("parts").join("salamander-parts.lock")).expect("a lock");
+    let mut setup = place.setup("parts", "first", true);
+    setup.experiment.settings_mut().data.stream_timeout = Some(0.3);
+    let error = alone(setup, vec![]).expect_err("it is not all there");
+    let expected = "for 300ms there was no partition, no lock and no heartbeat of who writes it, \
+                    after 1 partition with 5 records";
+    assert!(error.to_string().contains(expected) && error.is_of_the_run(), "{error}");
+    assert!(error.to_string().contains("data.stream_timeout"), "{error}");
+}

@@ -5,16 +5,19 @@ use super::{
     Affine, InputGradient, NormGradients, NormShape, Normal, Rectified, Saved, Statistics, masked,
     mean_and_variance, normalise,
 };
-use crate::cpu::buffer::{Planes, by_channel};
+use crate::cpu::buffer::{Planes, by_channel, with_scratch};
 use crate::cpu::rows::wide;
 
 /// Planes of so many pixels fill vectors by themselves.
-const WIDE: usize = 32;
+const WIDE: usize = 128;
 
-/// Channels of a line at most: its sums stay in the first cache, and threads have lines to share.
+/// Values of the shortest line that is worth it, and about those of the longest: its sums stay in the first cache.
+const LINE: [usize; 2] = [32, 1024];
+
+/// Channels of a line at most, so that threads have lines to share.
 const MOST_CHANNELS: usize = 64;
 
-/// Places whose sums stay in registers.
+/// Places that are added up together.
 const BLOCK: usize = 32;
 
 /// Samples whose sums may be taken in f32.
@@ -31,9 +34,10 @@ pub(super) struct Narrow {
 impl Narrow {
     /// Nothing where planes are wide, or where channels cannot be cut into equal lines.
     pub(super) fn new(shape: NormShape) -> Option<Self> {
-        let channels =
-            (2..=MOST_CHANNELS).rev().find(|count| shape.channels.is_multiple_of(*count))?;
-        (shape.pixels < WIDE && channels * shape.pixels >= WIDE).then_some(Self { shape, channels })
+        let most = (LINE[1] / shape.pixels.max(1)).min(MOST_CHANNELS);
+        let channels = (2..=most).rev().find(|count| shape.channels.is_multiple_of(*count))?;
+        let long = channels * shape.pixels >= LINE[0];
+        (shape.pixels < WIDE && long).then_some(Self { shape, channels })
     }
 
     /// Samples, lines and values of a line.
@@ -99,7 +103,7 @@ impl Narrow {
     /// Mean and variance of the channels of a line, in one pass around one value of each.
     fn moments(&self, input: &[f32], number: usize) -> Vec<(f32, f32)> {
         let pivots = self.spread(number, |channel| input[channel * self.shape.pixels]);
-        let lines = || self.lines(input, number).map(|line| [line]);
+        let lines = self.lines(input, number).map(|line| [line]);
         let sums = self.sums(lines, [&pivots], |[pivot], [value]| {
             let centred = value - pivot;
             (centred * centred, centred)
@@ -114,56 +118,58 @@ impl Narrow {
 
     /// Two sums for each channel of a line, of what `terms` makes of each place: of the values that belong to the
     /// place, and of those of a sample's lines.
+    ///
+    /// A line is read from its start to its end, so that the CPU sees what comes next; its sums stay in the first cache.
     #[inline(always)]
-    fn sums<'a, const M: usize, const N: usize, L: Iterator<Item = [&'a [f32]; N]>>(
+    fn sums<'a, const M: usize, const N: usize>(
         &self,
-        lines: impl Fn() -> L,
+        lines: impl Iterator<Item = [&'a [f32]; N]>,
         places: [&[f32]; M],
         terms: impl Fn([f32; M], [f32; N]) -> (f32, f32),
     ) -> Vec<(f64, f64)> {
-        let [samples, _, len] = self.dims();
+        let [_, _, len] = self.dims();
         let mut totals = vec![(0.0, 0.0); self.channels];
-        let mut add = |place: usize, first: f32, second: f32| {
-            let total: &mut (f64, f64) = &mut totals[place / self.shape.pixels];
-            total.0 += f64::from(first);
-            total.1 += f64::from(second);
-        };
-        for start in (0..len).step_by(BLOCK) {
-            let mut lines = lines();
-            for _ in (0..samples).step_by(EXACT) {
-                let mut few = lines.by_ref().take(EXACT);
-                if len - start >= BLOCK {
-                    let places = places.map(|values| whole(values, start));
-                    let (first, second) = wide(
-                        #[inline(always)]
-                        || {
-                            let [mut first, mut second] = [[0f32; BLOCK]; 2];
-                            for line in few.by_ref() {
-                                let line = line.map(|line| whole(line, start));
+        let mut lines = lines.peekable();
+        let whole = len / BLOCK * BLOCK;
+        with_scratch(2 * len, |sums| {
+            let (first, second) = sums.split_at_mut(len);
+            while lines.peek().is_some() {
+                first.fill(0.0);
+                second.fill(0.0);
+                wide(
+                    #[inline(always)]
+                    || {
+                        for line in lines.by_ref().take(EXACT) {
+                            for start in (0..whole).step_by(BLOCK) {
+                                let places = places.map(|values| block(values, start));
+                                let line = line.map(|line| block(line, start));
+                                let sums = [&mut *first, &mut *second];
+                                let [first, second] = sums.map(|sums| block_mut(sums, start));
+                                // Copies, because nothing that is read changes by writing to them.
+                                let (mut firsts, mut seconds) = (*first, *second);
                                 for i in 0..BLOCK {
                                     let (a, b) =
                                         terms(places.map(|v| v[i]), line.map(|line| line[i]));
-                                    first[i] += a;
-                                    second[i] += b;
+                                    firsts[i] += a;
+                                    seconds[i] += b;
                                 }
+                                (*first, *second) = (firsts, seconds);
                             }
-                            (first, second)
-                        },
-                    );
-                    (0..BLOCK).for_each(|i| add(start + i, first[i], second[i]));
-                    continue;
+                            for i in whole..len {
+                                let (a, b) = terms(places.map(|v| v[i]), line.map(|line| line[i]));
+                                first[i] += a;
+                                second[i] += b;
+                            }
+                        }
+                    },
+                );
+                for (place, (first, second)) in first.iter().zip(second.iter()).enumerate() {
+                    let total: &mut (f64, f64) = &mut totals[place / self.shape.pixels];
+                    total.0 += f64::from(*first);
+                    total.1 += f64::from(*second);
                 }
-                let [mut first, mut second] = [[0f32; BLOCK]; 2];
-                for line in few {
-                    for i in start..len {
-                        let (a, b) = terms(places.map(|v| v[i]), line.map(|line| line[i]));
-                        first[i - start] += a;
-                        second[i - start] += b;
-                    }
-                }
-                (start..len).for_each(|i| add(i, first[i - start], second[i - start]));
             }
-        }
+        });
         totals
     }
 
@@ -198,8 +204,13 @@ impl Narrow {
 
 /// A whole block of a line.
 #[inline(always)]
-fn whole(values: &[f32], start: usize) -> &[f32; BLOCK] {
+fn block(values: &[f32], start: usize) -> &[f32; BLOCK] {
     values[start..].first_chunk().expect("a whole block is left")
+}
+
+#[inline(always)]
+fn block_mut(values: &mut [f32], start: usize) -> &mut [f32; BLOCK] {
+    values[start..].first_chunk_mut().expect("a whole block is left")
 }
 
 /// What normalises each place of a line.
@@ -323,7 +334,7 @@ impl Back<'_> {
         };
         let places = [&normals.mean[..], &normals.factor[..], &normals.beta[..]];
         let sums = narrow.sums(
-            lines,
+            lines(),
             places,
             #[inline(always)]
             |[mean, factor, beta], values| {
@@ -342,28 +353,55 @@ impl Back<'_> {
             .collect();
         let slopes = narrow.spread(number, |channel| found[channel - first].slope);
         let offsets = narrow.spread(number, |channel| found[channel - first].offset);
+        let passed = |line: [&[f32]; 3], i: usize| {
+            let normal =
+                Normal { mean: normals.mean[i], factor: normals.factor[i], beta: normals.beta[i] };
+            relu.passed(normal, line.map(|values| values[i]))
+        };
+        let of_input = |line: [&[f32]; 3], i: usize| {
+            let centred = line[1][i] - normals.mean[i];
+            passed(line, i) * normals.factor[i] + (centred * slopes[i] + offsets[i])
+        };
         wide(
             #[inline(always)]
             || {
                 for (target, line) in input.by_ref().zip(lines()) {
-                    let count = target.len();
-                    let [gradient, input, output] = line.map(|line| &line[..count]);
-                    let normals = normals.first(count);
-                    let (slopes, offsets) = (&slopes[..count], &offsets[..count]);
                     if let Some(residual) = residual.as_mut().and_then(|planes| planes.next()) {
-                        residual.fill_with(
+                        residual.fill_blocks(
                             #[inline(always)]
-                            |i| relu.passed(normals.at(i), [gradient[i], input[i], output[i]]),
+                            |start| {
+                                let places = places.map(|values| block(values, start));
+                                let line = line.map(|line| block(line, start));
+                                let mut found = [0.0; BLOCK];
+                                for i in 0..BLOCK {
+                                    let [mean, factor, beta] = places.map(|values| values[i]);
+                                    let normal = Normal { mean, factor, beta };
+                                    found[i] = relu.passed(normal, line.map(|line| line[i]));
+                                }
+                                found
+                            },
+                            #[inline(always)]
+                            |i| passed(line, i),
                         );
                     }
-                    target.fill_with(
+                    target.fill_blocks(
                         #[inline(always)]
-                        |i| {
-                            let values = [gradient[i], input[i], output[i]];
-                            let centred = input[i] - normals.mean[i];
-                            relu.passed(normals.at(i), values) * normals.factor[i]
-                                + (centred * slopes[i] + offsets[i])
+                        |start| {
+                            let places = places.map(|values| block(values, start));
+                            let line = line.map(|line| block(line, start));
+                            let (slopes, offsets) = (block(&slopes, start), block(&offsets, start));
+                            let mut found = [0.0; BLOCK];
+                            for i in 0..BLOCK {
+                                let [mean, factor, beta] = places.map(|values| values[i]);
+                                let normal = Normal { mean, factor, beta };
+                                let passed = relu.passed(normal, line.map(|line| line[i]));
+                                let centred = line[1][i] - mean;
+                                found[i] = passed * factor + (centred * slopes[i] + offsets[i]);
+                            }
+                            found
                         },
+                        #[inline(always)]
+                        |i| of_input(line, i),
                     );
                 }
             },

@@ -5,13 +5,13 @@
 )]
 
 /// Values in one vector.
-pub(super) const LANES: usize = 16;
+pub(in crate::cpu) const LANES: usize = 16;
 
 /// A vector of [`LANES`] values.
 ///
 /// # Safety
 /// Every function needs the CPU features of its type, and pointers must be valid for what is read and written.
-pub(super) trait Lanes: Copy {
+pub(in crate::cpu) trait Lanes: Copy {
     /// All values the same.
     unsafe fn splat(value: f32) -> Self;
     /// Reads a vector.
@@ -20,6 +20,12 @@ pub(super) trait Lanes: Copy {
     unsafe fn store(self, to: *mut f32);
     /// `self * factor + sum`, rounded once.
     unsafe fn mul_add(self, factor: Self, sum: Self) -> Self;
+    /// Lane by lane.
+    unsafe fn add(self, other: Self) -> Self;
+    /// Lane by lane.
+    unsafe fn sub(self, other: Self) -> Self;
+    /// Lane by lane.
+    unsafe fn mul(self, factor: Self) -> Self;
     /// Zero in place of what is negative; what is not a number stays.
     unsafe fn relu(self) -> Self;
     /// Writes `Q` vectors as columns: lane `i` of all of them goes to `to + i * stride`, for the first `rows` lanes.
@@ -36,9 +42,9 @@ pub(super) trait Lanes: Copy {
 
 /// A part of a matrix, of at most [`LANES`] rows and columns.
 #[derive(Clone, Copy)]
-pub(super) struct MatrixBlock {
-    pub(super) values: *const f32,
-    pub(super) stride: usize,
-    pub(super) rows: usize,
-    pub(super) columns: usize,
+pub(in crate::cpu) struct MatrixBlock {
+    pub(in crate::cpu) values: *const f32,
+    pub(in crate::cpu) stride: usize,
+    pub(in crate::cpu) rows: usize,
+    pub(in crate::cpu) columns: usize,
 }

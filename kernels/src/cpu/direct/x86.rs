@@ -21,7 +21,7 @@ pub(super) fn kernels() -> impl Iterator<Item = &'static Kernels> {
 
 /// A register of AVX-512.
 #[derive(Clone, Copy)]
-pub(super) struct Wide(__m512);
+pub(in crate::cpu) struct Wide(__m512);
 
 impl Lanes for Wide {
     #[inline(always)]
@@ -46,6 +46,24 @@ impl Lanes for Wide {
     unsafe fn mul_add(self, factor: Self, sum: Self) -> Self {
         // SAFETY: as above.
         unsafe { Self(_mm512_fmadd_ps(self.0, factor.0, sum.0)) }
+    }
+
+    #[inline(always)]
+    unsafe fn add(self, other: Self) -> Self {
+        // SAFETY: as above.
+        unsafe { Self(_mm512_add_ps(self.0, other.0)) }
+    }
+
+    #[inline(always)]
+    unsafe fn sub(self, other: Self) -> Self {
+        // SAFETY: as above.
+        unsafe { Self(_mm512_sub_ps(self.0, other.0)) }
+    }
+
+    #[inline(always)]
+    unsafe fn mul(self, factor: Self) -> Self {
+        // SAFETY: as above.
+        unsafe { Self(_mm512_mul_ps(self.0, factor.0)) }
     }
 
     #[inline(always)]
@@ -131,7 +149,7 @@ unsafe fn transposed(rows: [__m512; LANES]) -> [__m512; LANES] {
 
 /// Two registers of AVX2.
 #[derive(Clone, Copy)]
-pub(super) struct Narrow([__m256; 2]);
+pub(in crate::cpu) struct Narrow([__m256; 2]);
 
 impl Lanes for Narrow {
     #[inline(always)]
@@ -162,6 +180,27 @@ impl Lanes for Narrow {
             unsafe { _mm256_fmadd_ps(self.0[i], factor.0[i], sum.0[i]) }
         };
         Self([half(0), half(1)])
+    }
+
+    #[inline(always)]
+    unsafe fn add(self, other: Self) -> Self {
+        let [a, b] = [self.0, other.0];
+        // SAFETY: as above.
+        unsafe { Self([_mm256_add_ps(a[0], b[0]), _mm256_add_ps(a[1], b[1])]) }
+    }
+
+    #[inline(always)]
+    unsafe fn sub(self, other: Self) -> Self {
+        let [a, b] = [self.0, other.0];
+        // SAFETY: as above.
+        unsafe { Self([_mm256_sub_ps(a[0], b[0]), _mm256_sub_ps(a[1], b[1])]) }
+    }
+
+    #[inline(always)]
+    unsafe fn mul(self, factor: Self) -> Self {
+        let [a, b] = [self.0, factor.0];
+        // SAFETY: as above.
+        unsafe { Self([_mm256_mul_ps(a[0], b[0]), _mm256_mul_ps(a[1], b[1])]) }
     }
 
     #[inline(always)]

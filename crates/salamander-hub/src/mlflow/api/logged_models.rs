@@ -114,6 +114,14 @@ pub(super) fn delete_tag(mlflow: &Mlflow, asked: &Asked) -> Result<Value, Mlflow
 pub(super) fn log_params(mlflow: &Mlflow, asked: &Asked) -> Result<Value, MlflowRefusal> {
     let params = asked.pairs("params")?;
     mlflow.said().change_logged(asked, |model| {
+        let differs = |(key, value): &(&String, &String)| {
+            model.params.get(*key).is_some_and(|before| before != *value)
+        };
+        if let Some((key, _)) = params.iter().find(differs) {
+            let reason =
+                format!("Changing param values is not allowed: '{key}' was logged already");
+            return Err(MlflowRefusal::invalid(reason));
+        }
         model.params.extend(params);
         Ok(())
     })?;

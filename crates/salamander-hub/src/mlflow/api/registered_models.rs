@@ -6,7 +6,7 @@ use super::super::asked::Asked;
 use super::super::events::TrackingEvent;
 use super::super::filter::{Filter, Orders, Searchable};
 use super::super::refusal::MlflowRefusal;
-use super::super::registry::RegisteredModel;
+use super::super::registry::{RegisteredModel, STAGES};
 use super::super::{Mlflow, MlflowRecords};
 use super::{bounded, listed, named, page};
 use crate::now;
@@ -217,7 +217,12 @@ pub(super) fn search(mlflow: &Mlflow, asked: &Asked) -> Result<Value, MlflowRefu
 
 pub(super) fn latest_versions(mlflow: &Mlflow, asked: &Asked) -> Result<Value, MlflowRefusal> {
     let model = mlflow.registered(asked.required("name")?)?;
-    let versions = model.latest(&asked.list("stages")).into_iter();
+    let stages = asked.list("stages");
+    let is_known = |stage: &String| STAGES.iter().any(|known| known.eq_ignore_ascii_case(stage));
+    if let Some(unknown) = stages.iter().find(|stage| !is_known(stage)) {
+        return Err(MlflowRefusal::invalid(format!("Invalid Model Version stage: {unknown}")));
+    }
+    let versions = model.latest(&stages).into_iter();
     let versions: Vec<Value> = versions.map(|number| model.version_json(number)).collect();
     Ok(json!({"model_versions": versions}))
 }

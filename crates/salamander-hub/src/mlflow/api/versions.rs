@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::super::Mlflow;
-use super::super::asked::Asked;
+use super::super::asked::{Asked, decoded};
 use super::super::events::TrackingEvent;
 use super::super::filter::{Filter, Orders, Searchable};
 use super::super::refusal::MlflowRefusal;
@@ -63,6 +63,7 @@ pub(super) fn create(mlflow: &Mlflow, asked: &Asked) -> Result<Value, MlflowRefu
         Some(run) => run.to_string(),
         None => mlflow.said().logged(&logged).map(|model| model.run).unwrap_or_default(),
     };
+    check_source(mlflow, &source, &run)?;
     let version = MlflowVersion {
         description: text("description"),
         source,
@@ -88,6 +89,31 @@ pub(super) fn create(mlflow: &Mlflow, asked: &Asked) -> Result<Value, MlflowRefu
         said.say(vec![TrackingEvent::LoggedModel(logged)])?;
     }
     Ok(json!({"model_version": model.version_json(number)}))
+}
+
+/// Refuses what others could not fetch, or should not: files of somebody's machine that no run has logged there, and
+/// paths that lead out of where they begin.
+fn check_source(mlflow: &Mlflow, source: &str, run: &str) -> Result<(), MlflowRefusal> {
+    let wrong = |why: &str| {
+        MlflowRefusal::invalid(format!("Invalid model version source: '{source}': {why}"))
+    };
+    if decoded(source).split(['/', '\\', '?', '#']).any(|part| part == "..") {
+        return Err(wrong("it leads out of its folder"));
+    }
+    // A letter alone is a disk.
+    let scheme = source.split_once(':').map_or("", |(scheme, _)| scheme);
+    if scheme.len() > 1 && !scheme.contains('/') && !scheme.eq_ignore_ascii_case("file") {
+        return Ok(());
+    }
+    let is_of_run = || {
+        let (run, _) = mlflow.run(run).ok()?;
+        let rest = source.strip_prefix(run.artifacts.as_str())?;
+        Some(rest.is_empty() || rest.starts_with('/'))
+    };
+    match is_of_run() {
+        Some(true) => Ok(()),
+        _ => Err(wrong("it is on one machine, and no artifact of the version's run")),
+    }
 }
 
 /// Where the files of a version are that is made from another one: they stay when that is gone.
