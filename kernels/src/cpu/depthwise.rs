@@ -88,7 +88,8 @@ impl Depthwise {
     ) {
         match &self.way {
             Way::Framed(framed, reversed) => {
-                self.by_blocks(framed, reversed, [sample, gradient], sums, target);
+                let sums = Some(as_lanes(sums)).filter(|sums| !sums.is_empty());
+                self.by_blocks(framed, reversed, [sample, gradient], Wanted { sums, target });
             }
             Way::Met { windows, readers } => {
                 if !sums.is_empty() {
@@ -106,20 +107,21 @@ impl Depthwise {
         framed: &Framed,
         reversed: &[Lanes],
         [sample, gradient]: [&[f32]; 2],
-        sums: &mut [f32],
-        target: Option<&mut [f32]>,
+        wanted: Wanted<'_>,
     ) {
         let [size, len] = [sample, gradient].map(|values| LANES * values.len() / self.channels);
-        let mut sums = as_lanes(sums).chunks_exact_mut(self.taps);
-        let mut targets = target.map(|target| target.chunks_mut(size));
+        let mut sums = wanted.sums.map(|sums| sums.chunks_exact_mut(self.taps));
+        let mut targets = wanted.target.map(|target| target.chunks_mut(size));
         let weights = self.weights.chunks_exact(self.taps).zip(reversed.chunks_exact(self.taps));
         let blocks = sample.chunks(size).zip(gradient.chunks(len)).zip(weights);
         for (block, ((planes, gradients), (weights, reversed))) in blocks.enumerate() {
             prefetch_many(sample.get((block + 1) * size..(block + 2) * size));
             prefetch_many(gradient.get((block + 1) * len..(block + 2) * len));
-            let target = targets.as_mut().and_then(Iterator::next);
-            let wanted = Wanted { sums: sums.next(), target };
-            framed.backward(planes, gradients, reversed, weights, wanted);
+            let wanted = Wanted {
+                sums: sums.as_mut().and_then(Iterator::next),
+                target: targets.as_mut().and_then(Iterator::next),
+            };
+            framed.backward([planes, gradients], [weights, reversed], wanted);
         }
     }
 

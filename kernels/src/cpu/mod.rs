@@ -32,6 +32,9 @@ mod pointwise;
 pub mod pool;
 mod prefetch;
 mod product;
+#[cfg(test)]
+#[path = "../../tests/reference/conv.rs"]
+mod reference;
 mod rows;
 mod several;
 mod shape;

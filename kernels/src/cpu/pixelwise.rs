@@ -46,6 +46,13 @@ struct Side<'a> {
     channels: usize,
 }
 
+/// One side and what the pixels of the other one meet of it.
+#[derive(Clone, Copy)]
+struct Met<'a> {
+    source: Side<'a>,
+    meetings: &'a [Vec<Meeting>],
+}
+
 impl Pixelwise {
     /// The convolution, if there are panels for it and it has few pixels.
     pub(crate) fn new(shape: &ConvShape) -> Option<Self> {
@@ -107,7 +114,7 @@ impl Pixelwise {
         };
         with_scratch(input.len(), |scratch| {
             let source = channels_last(input, self.readers.len(), channels, scratch);
-            self.sums(source, &self.reads, self.shape.channels_out, bias, pack)
+            self.sums(Met { source, meetings: &self.reads }, self.shape.channels_out, bias, pack)
         })
     }
 
@@ -153,29 +160,30 @@ impl Pixelwise {
                 }
             });
         };
-        self.sums(gradient, &self.readers, self.shape.channels_in, None, pack)
+        let met = Met { source: gradient, meetings: &self.readers };
+        self.sums(met, self.shape.channels_in, None, pack)
     }
 
     /// For every pixel the sum over what it meets. `pack(channel, weights, width)` writes the weights for so many
     /// channels from this one on, `[taps, source's channels, width]`.
     fn sums(
         &self,
-        source: Side<'_>,
-        meetings: &[Vec<Meeting>],
+        met: Met<'_>,
         channels: usize,
         bias: Option<&[f32]>,
         pack: impl Fn(usize, &mut [f32], usize) + Sync,
     ) -> Vec<f32> {
-        let (pixels, vectors, batch) = (meetings.len(), self.vectors(channels), self.shape.batch);
+        let (pixels, vectors, batch) =
+            (met.meetings.len(), self.vectors(channels), self.shape.batch);
         let width = vectors * LANES;
-        let weights_len = self.window() * source.channels * width;
+        let weights_len = self.window() * met.source.channels * width;
         let dims = [batch, channels / width, width * pixels];
         let ([output], _) = by_channel(dims, |group, [planes]: &mut [Planes; 1]| {
             with_scratch(weights_len + (batch * width + LANES) * pixels, |scratch| {
                 let (weights, rest) = scratch.split_at_mut(weights_len);
                 let (sums, plain) = rest.split_at_mut(batch * width * pixels);
                 pack(group * width, weights, width);
-                self.multiply(source, meetings, weights, vectors, sums);
+                self.multiply(met, weights, vectors, sums);
                 let plain = as_lanes(plain);
                 for (sums, planes) in sums.chunks_exact(width * pixels).zip(planes) {
                     let planes = planes.zeroed().chunks_exact_mut(LANES * pixels);
@@ -200,8 +208,7 @@ impl Pixelwise {
     /// The sums of a group of channels, `[samples, pixels, channels]`.
     fn multiply(
         &self,
-        source: Side<'_>,
-        meetings: &[Vec<Meeting>],
+        Met { source, meetings }: Met<'_>,
         weights: &[f32],
         vectors: usize,
         sums: &mut [f32],
@@ -249,7 +256,7 @@ impl Pixelwise {
                 let (sums, packed) = scratch.split_at_mut(taps * width);
                 let packed = as_lanes(packed);
                 for (pairs, sums) in pairs.iter().zip(sums.chunks_exact_mut(channels * width)) {
-                    self.add_pairs(input, gradient, group, pairs, sums);
+                    self.add_pairs([input, gradient], group, pairs, sums);
                 }
                 let out = out.zeroed().chunks_exact_mut(LANES * taps);
                 for (vector, out) in out.enumerate() {
@@ -267,8 +274,7 @@ impl Pixelwise {
     /// One tap's gradient for a group of filters, `[channels, filters]`.
     fn add_pairs(
         &self,
-        input: Side<'_>,
-        gradient: Side<'_>,
+        [input, gradient]: [Side<'_>; 2],
         group: usize,
         pairs: &[(usize, usize)],
         sums: &mut [f32],

@@ -78,6 +78,14 @@ impl Group {
     }
 }
 
+/// How planes come to the points.
+#[derive(Clone, Copy)]
+struct Spread {
+    frame: Frame,
+    channels: usize,
+    of: TilesFn,
+}
+
 impl Winograd {
     /// The convolution, if there are kernels for it and they are worth it.
     pub(crate) fn new(shape: &ConvShape) -> Option<Self> {
@@ -147,6 +155,16 @@ impl Winograd {
         Frame { size: self.shape.out(), before: [0; 2], whole }
     }
 
+    fn of_input(&self) -> Spread {
+        let (frame, channels) = (self.input(), self.shape.channels_in);
+        Spread { frame, channels, of: self.kernels.of_input }
+    }
+
+    fn of_gradient(&self) -> Spread {
+        let (frame, channels) = (self.output(), self.shape.channels_out);
+        Spread { frame, channels, of: self.kernels.of_gradient }
+    }
+
     /// The convolution of a batch.
     pub(crate) fn forward(&self, input: &[f32], weight: &[f32], bias: Option<&[f32]>) -> Vec<f32> {
         let (shape, samples) = (&self.shape, self.samples());
@@ -162,7 +180,7 @@ impl Winograd {
                 let input = &input[piece * samples * size..][..own * size];
                 let tiles = self.tiles_of(own);
                 with_scratch(points_len(tiles, channels), |points| {
-                    self.spread(self.input(), channels, self.kernels.of_input, input, points);
+                    self.spread(self.of_input(), input, points);
                     self.finish(points, filters, bias, out);
                 });
             });
@@ -180,7 +198,7 @@ impl Winograd {
             let filters = &filters[first_filter..][..len];
             first_filter += len;
             with_scratch(points_len(tiles, group.width()), |products| {
-                self.multiply(points, filters, [tiles, channels], group, products);
+                self.multiply([points, filters], [tiles, channels], group, products);
                 self.gather(group, bias, products, out);
             });
         }
@@ -189,8 +207,7 @@ impl Winograd {
     /// The products of values at points, `[points, tiles, channels]`, with a group's filters.
     fn multiply(
         &self,
-        points: &[f32],
-        filters: &[f32],
+        [points, filters]: [&[f32]; 2],
         [tiles, channels]: [usize; 2],
         group: Group,
         products: &mut [f32],
@@ -220,14 +237,7 @@ impl Winograd {
     }
 
     /// The planes of samples as values at points, `[points, tiles, channels]`.
-    fn spread(
-        &self,
-        frame: Frame,
-        channels: usize,
-        of: TilesFn,
-        samples: &[f32],
-        points: &mut [f32],
-    ) {
+    fn spread(&self, Spread { frame, channels, of }: Spread, samples: &[f32], points: &mut [f32]) {
         let pixels = frame.pixels();
         let one = self.tiles_of(1);
         let tiles = samples.len() / (channels * pixels) * one;

@@ -43,7 +43,7 @@ impl ConvOp for Flex {
         options: ConvOptions<2>,
         activation: Activation,
     ) -> CpuTensor {
-        convolve(input, weight, bias, &options, activation, conv::forward)
+        convolve([input, weight, bias], &options, activation, conv::forward)
     }
 }
 
@@ -51,15 +51,12 @@ impl ConvOp for Flex {
 type ForwardFn = fn(&ConvShape, &[f32], &[f32], Option<&[f32]>, bool) -> Vec<f32>;
 
 fn convolve(
-    input: CpuTensor,
-    weight: CpuTensor,
-    bias: CpuTensor,
+    tensors: [CpuTensor; 3],
     options: &ConvOptions<2>,
     activation: Activation,
     forward: ForwardFn,
 ) -> CpuTensor {
-    let (input, weight) = (input.to_contiguous(), weight.to_contiguous());
-    let bias = bias.to_contiguous();
+    let [input, weight, bias] = tensors.map(|tensor| tensor.to_contiguous());
     let shape = shape_of(input.shape().dims(), weight.shape().dims(), options);
     let relu = activation == Activation::Relu;
     let output = forward(&shape, values(&input), values(&weight), Some(values(&bias)), relu);
@@ -83,7 +80,7 @@ impl<C: CheckpointStrategy> ConvOp for Autodiff<Flex, C> {
                 let (input, weight) = (input.to_contiguous(), weight.to_contiguous());
                 let (x, w) = (input.clone(), weight.clone());
                 let forward = conv::forward_training;
-                let output = convolve(x, w, bias, &options, activation, forward);
+                let output = convolve([x, w, bias], &options, activation, forward);
                 let relu_output = (activation == Activation::Relu).then(|| output.clone());
                 prepared.finish(ConvKept { input, weight, relu_output, options }, output)
             }

@@ -22,7 +22,7 @@ pub(super) struct Framed {
     gradient: Frame,
 }
 
-/// What is computed of one block of channels on the way back.
+/// What is computed on the way back.
 pub(super) struct Wanted<'a> {
     /// The weights' gradient, to be added to.
     pub(super) sums: Option<&'a mut [Lanes]>,
@@ -110,13 +110,11 @@ impl Framed {
         });
     }
 
-    /// Both gradients of a block of channels.
+    /// Both gradients of a block of channels, by its filters and by the same with their taps reversed.
     pub(super) fn backward(
         &self,
-        planes: &[f32],
-        gradient: &[f32],
-        reversed: &[Lanes],
-        weights: &[Lanes],
+        [planes, gradient]: [&[f32]; 2],
+        [weights, reversed]: [&[Lanes]; 2],
         wanted: Wanted<'_>,
     ) {
         let most = self.input.pixels().max(self.gradient.pixels());

@@ -3,10 +3,8 @@
 use super::framed::{Framed, Wanted, packed, reversed};
 use super::taps::Kernels;
 use super::{Depthwise, LANES, Way, separate};
+use crate::cpu::reference;
 use crate::cpu::shape::ConvShape;
-
-#[path = "../../../tests/reference/conv.rs"]
-mod reference;
 
 fn shape(channels: usize, size: [usize; 2], side: usize, stride: usize) -> ConvShape {
     let before = side / 2;
@@ -80,7 +78,7 @@ fn check(kernels: &'static [Kernels], shape: &ConvShape) {
         let own = block * taps..(block + 1) * taps;
         let mut sums = vec![[0.0; LANES]; taps];
         let wanted = Wanted { sums: Some(&mut sums), target: Some(target) };
-        framed.backward(input, gradient, &back[own.clone()], &weights[own.clone()], wanted);
+        framed.backward([input, gradient], [&weights[own.clone()], &back[own]], wanted);
         let filters = of_weight.chunks_mut(LANES * taps).nth(block).expect("a block of filters");
         separate(&sums, taps, filters);
     }

@@ -3,10 +3,8 @@
 use super::tile::Kernels;
 use super::{Forward, InputGradient, LANES, WeightGradient};
 use crate::cpu::buffer::in_pieces;
+use crate::cpu::reference;
 use crate::cpu::shape::ConvShape;
-
-#[path = "../../../tests/reference/conv.rs"]
-mod reference;
 
 /// Shapes that reach every width of tile, rests of vectors and rows, and both strides.
 fn shapes() -> impl Iterator<Item = ConvShape> {

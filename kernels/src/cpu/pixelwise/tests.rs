@@ -2,10 +2,8 @@
 
 use super::Pixelwise;
 use crate::cpu::panel::Panels;
+use crate::cpu::reference;
 use crate::cpu::shape::ConvShape;
-
-#[path = "../../../tests/reference/conv.rs"]
-mod reference;
 
 fn shape(channels: [usize; 2], size: usize, kernel: usize, stride: usize) -> ConvShape {
     let before = kernel / 2;

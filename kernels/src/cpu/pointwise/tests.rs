@@ -3,10 +3,8 @@
 use super::Pointwise;
 use crate::cpu::buffer::in_pieces;
 use crate::cpu::panel::Panels;
+use crate::cpu::reference;
 use crate::cpu::shape::ConvShape;
-
-#[path = "../../../tests/reference/conv.rs"]
-mod reference;
 
 fn shape(channels: [usize; 2], size: [usize; 2]) -> ConvShape {
     ConvShape {

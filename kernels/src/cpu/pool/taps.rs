@@ -21,27 +21,34 @@ pub(super) fn maxima(shape: &PoolShape, input: &[f32], maxima: &mut [f32], winne
     let sorted = columns + kernel.div_ceil(step);
     let row = step * sorted;
     with_scratch(shape.size[0] * row, |scratch| {
-        for (line, to) in input.chunks_exact(shape.size[1]).zip(scratch.chunks_exact_mut(row)) {
-            sort(shape.padding[1].0, step, line, to);
-        }
-        let down = shape.window(0);
-        let rows = maxima.chunks_exact_mut(columns).zip(winners.chunks_exact_mut(columns));
-        for (at, (maxima, winners)) in rows.enumerate() {
-            maxima.fill(f32::NEG_INFINITY);
-            winners.fill(NOBODY);
-            for ky in 0..shape.kernel[0] {
-                let Some(y) = down.at(at, ky) else { continue };
-                let line = &scratch[y * row..][..row];
-                for kx in 0..kernel {
-                    let values = &line[kx % step * sorted + kx / step..][..columns];
-                    compete((ky * kernel + kx) as u8, values, maxima, winners);
+        wide(
+            #[inline(always)]
+            || {
+                let lines = input.chunks_exact(shape.size[1]);
+                for (line, to) in lines.zip(scratch.chunks_exact_mut(row)) {
+                    sort(shape.padding[1].0, step, line, to);
                 }
-            }
-        }
+                let down = shape.window(0);
+                let rows = maxima.chunks_exact_mut(columns).zip(winners.chunks_exact_mut(columns));
+                for (at, (maxima, winners)) in rows.enumerate() {
+                    maxima.fill(f32::NEG_INFINITY);
+                    winners.fill(NOBODY);
+                    for ky in 0..shape.kernel[0] {
+                        let Some(y) = down.at(at, ky) else { continue };
+                        let line = &scratch[y * row..][..row];
+                        for kx in 0..kernel {
+                            let values = &line[kx % step * sorted + kx / step..][..columns];
+                            compete((ky * kernel + kx) as u8, values, maxima, winners);
+                        }
+                    }
+                }
+            },
+        );
     });
 }
 
 /// A row's columns, those with the same rest by `step` side by side, with what never wins around them.
+#[inline(always)]
 fn sort(before: usize, step: usize, line: &[f32], to: &mut [f32]) {
     let sorted = to.len() / step;
     to.fill(f32::NEG_INFINITY);
@@ -56,16 +63,12 @@ fn sort(before: usize, step: usize, line: &[f32], to: &mut [f32]) {
 }
 
 /// Lets a tap win where it is greater, or not a number.
+#[inline(always)]
 fn compete(tap: u8, values: &[f32], maxima: &mut [f32], winners: &mut [u8]) {
     let (maxima, winners) = (&mut maxima[..values.len()], &mut winners[..values.len()]);
-    wide(
-        #[inline(always)]
-        || {
-            for at in 0..values.len() {
-                let wins = (values[at] > maxima[at]) | values[at].is_nan();
-                maxima[at] = if wins { values[at] } else { maxima[at] };
-                winners[at] = if wins { tap } else { winners[at] };
-            }
-        },
-    );
+    for ((value, maximum), winner) in values.iter().zip(maxima).zip(winners) {
+        let wins = (*value > *maximum) | value.is_nan();
+        *maximum = if wins { *value } else { *maximum };
+        *winner = if wins { tap } else { *winner };
+    }
 }

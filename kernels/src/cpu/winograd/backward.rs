@@ -45,6 +45,14 @@ impl Lens {
     }
 }
 
+/// The products of samples at one point, and whether they are added to what is there.
+#[derive(Clone, Copy)]
+struct Products {
+    samples: usize,
+    point: usize,
+    add: bool,
+}
+
 impl Winograd {
     /// The gradients of the input and of the weights.
     pub(crate) fn backward(
@@ -101,11 +109,9 @@ impl Winograd {
     fn points_of(&self, piece: Piece<'_>, weights: &[f32], points: [&mut [f32]; 2]) {
         let [of_input, of_gradient] = points;
         if !of_input.is_empty() {
-            let (frame, channels) = (self.input(), self.shape.channels_in);
-            self.spread(frame, channels, self.kernels.of_input, piece.input, of_input);
+            self.spread(self.of_input(), piece.input, of_input);
         }
-        let (frame, filters) = (self.output(), self.shape.channels_out);
-        self.spread(frame, filters, self.kernels.of_gradient, piece.gradient, of_gradient);
+        self.spread(self.of_gradient(), piece.gradient, of_gradient);
         if let Some(target) = piece.target {
             self.input_gradient(of_gradient, weights, target.zeroed());
         }
@@ -140,7 +146,8 @@ impl Winograd {
                     }
                     let point_sums = sums.chunks_exact_mut(self.apart_of_sums());
                     for (point, sums) in point_sums.enumerate() {
-                        self.add_products(samples, point, [of_input, of_gradient], sums, at > 0);
+                        let products = Products { samples, point, add: at > 0 };
+                        self.add_products(products, [of_input, of_gradient], sums);
                     }
                 });
             }
@@ -172,7 +179,8 @@ impl Winograd {
                         samples.iter().zip(kept.chunks_exact(lens.both())).enumerate()
                     {
                         let points = points.split_at(lens.0[0]).into();
-                        self.add_products(*samples, point, points, sums, turn + at > 0);
+                        let products = Products { samples: *samples, point, add: turn + at > 0 };
+                        self.add_products(products, points, sums);
                     }
                 });
             }
@@ -187,11 +195,9 @@ impl Winograd {
     /// in its place.
     fn add_products(
         &self,
-        samples: usize,
-        point: usize,
+        Products { samples, point, add }: Products,
         [left, right]: [&[f32]; 2],
         sums: &mut [f32],
-        add: bool,
     ) {
         let (channels, filters) = (self.shape.channels_in, self.shape.channels_out);
         let tiles = self.tiles_of(samples);
@@ -226,7 +232,7 @@ impl Winograd {
             let weights = &weights[first..][..len];
             first += len;
             with_scratch(points_len(tiles, group.width()), |products| {
-                self.multiply(points, weights, [tiles, filters], group, products);
+                self.multiply([points, weights], [tiles, filters], group, products);
                 self.add_up(group, products, target);
             });
         }
