@@ -6,10 +6,6 @@
 //! and pandas with pyarrow there, tokenizers and datasets; each is left out if it is not). Words behind `--` choose
 //! parts: `join`, `shuffle`, `tokens`, `memory`. `SALAMANDER_ROWS` gives other sizes, `SALAMANDER_PROGRAM` measures
 //! another program than this one.
-//!
-//! In release DataFusion takes 2,400 seconds of processor time to build. Where these are not to be had,
-//! `cargo build --config benches/flow_profile.toml --profile flow-bench -p salamander-flow --features flow --example sql`
-//! builds a program for `join`, `shuffle` and `memory` whose planning alone is not optimised.
 
 #[path = "src/asked.rs"]
 mod asked;

@@ -7,8 +7,6 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
-#[path = "flows/beside.rs"]
-mod beside;
 #[path = "zoo/support.rs"]
 mod support;
 

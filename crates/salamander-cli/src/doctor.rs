@@ -100,13 +100,7 @@ fn experiment(path: &Path, models: &Models) -> Result<String> {
     model.hparams_in_force(&experiment).map_err(|error| in_file(path, error))?;
     device::select(&experiment.device.0)?;
     let data = &experiment.data;
-    let training = match &data.flow {
-        Some(flow) => format!("the flow {} makes what is trained on", flow.name()),
-        None => {
-            let records = open_data("data.training", &data.training.0, data)?.len();
-            format!("{} to train on", count(records, "record"))
-        }
-    };
+    let training = open_data("data.training", &data.training.0, data)?.len();
     let validation = match data.validation.0.as_slice() {
         [] => 0,
         paths => open_data("data.validation", paths, data)?.len(),
@@ -114,6 +108,7 @@ fn experiment(path: &Path, models: &Models) -> Result<String> {
     let assets = find_assets(model, &experiment, path).map_err(|error| in_file(path, error))?;
     let tried = model.preflight(&experiment, &assets, None);
     let warnings = tried.map_err(|error| in_file(path, error))?;
-    let found = format!("{}: {training}, {validation} to validate", model.name());
+    let training = count(training, "record");
+    let found = format!("{}: {training} to train on, {validation} to validate", model.name());
     Ok(std::iter::once(found).chain(warnings).collect::<Vec<_>>().join("\n      "))
 }

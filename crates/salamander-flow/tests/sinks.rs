@@ -355,19 +355,12 @@ impl TaskRunner for TouchingWorker<'_> {
         true
     }
 
-    fn run_each(
-        &mut self,
-        stage: &FlowStage,
-        folder: &Path,
-        each: &mut dyn FnMut(&TaskReport) -> Result<(), Error>,
-    ) -> Result<Vec<TaskReport>, Error> {
+    fn run(&mut self, stage: &FlowStage, folder: &Path) -> Result<Vec<TaskReport>, Error> {
         let told = serde_json::to_vec(stage).expect("JSON");
         let told: FlowStage = serde_json::from_slice(&told).expect("a stage");
         let mut reports = Vec::new();
         for task in 0..told.tasks() {
-            let report = told.run(self.flows, task, folder, &format!("task-{task}"))?;
-            each(&report)?;
-            reports.push(report);
+            reports.push(told.run(self.flows, task, folder, &format!("task-{task}"))?);
             let input = fs::File::options().append(true).open(&self.input).expect("opened");
             input.set_modified(UNIX_EPOCH).expect("touched");
         }

@@ -132,12 +132,7 @@ impl TaskRunner for TwiceWorker<'_> {
         true
     }
 
-    fn run_each(
-        &mut self,
-        stage: &FlowStage,
-        folder: &Path,
-        each: &mut dyn FnMut(&TaskReport) -> Result<(), Error>,
-    ) -> Result<Vec<TaskReport>, Error> {
+    fn run(&mut self, stage: &FlowStage, folder: &Path) -> Result<Vec<TaskReport>, Error> {
         let told = serde_json::to_vec(stage).expect("JSON");
         let told: FlowStage = serde_json::from_slice(&told).expect("a stage");
         self.stages.push(told.tasks());
@@ -148,7 +143,6 @@ impl TaskRunner for TwiceWorker<'_> {
             reports.push(told.run(self.flows, task, folder, &name)?);
         }
         reports.reverse();
-        reports.iter().try_for_each(each)?;
         Ok(reports)
     }
 }

@@ -258,11 +258,9 @@ fn absolute(experiment: &Experiment, base: Option<&str>) -> Result<Vec<String>, 
     let mut resolved = experiment.clone();
     resolved.resolve_paths(folder);
     let mut sets = Vec::new();
-    let data = &resolved.data;
-    let read_by_flow = data.flow.as_ref().map(|flow| ("flow.in", &flow.inputs.0));
-    let named = [("training", &data.training.0), ("validation", &data.validation.0)];
-    let paths = named.into_iter().chain(read_by_flow);
-    for (name, paths) in paths.filter(|(_, paths)| !paths.is_empty()) {
+    let paths =
+        [("training", &resolved.data.training.0), ("validation", &resolved.data.validation.0)];
+    for (name, paths) in paths.into_iter().filter(|(_, paths)| !paths.is_empty()) {
         sets.push(format!("data.{name}={}", json!(paths)));
     }
     if let Some(path) = &resolved.start_from {

@@ -30,13 +30,6 @@ pub fn in_force(text: &str, job: &Job, seed: u32) -> Result<String, Error> {
         let original = Experiment::parse(text, &[]).err();
         wrong(original.unwrap_or(error))
     })?;
-    if experiment.data.flow.is_some() {
-        return Err(Error::Invalid(
-            "experiment: data.flow: no pod of a job runs flows: run it before, to a folder that the pods see \
-             (`salamander flow run --out`), and train on that"
-                .to_string(),
-        ));
-    }
     let paths = experiment.data.training.0.iter().chain(&experiment.data.validation.0);
     for path in paths {
         if !path.starts_with('/') && !path.contains("://") {

@@ -101,6 +101,10 @@ impl TaskRunner for FlowWorkers<'_> {
         true
     }
 
+    fn run(&mut self, stage: &FlowStage, folder: &Path) -> Result<Vec<TaskReport>, FlowError> {
+        self.run_each(stage, folder, &mut |_| Ok(()))
+    }
+
     fn run_each(
         &mut self,
         stage: &FlowStage,

@@ -14,8 +14,7 @@
 //! - [`SearchDraft`], [`SearchRun`]: a search, whose trials are runs in processes of their own; [`SearchEnd`],
 //!   [`SearchTable`]: what it has found
 //! - [`serving`]: trained models as endpoints; [`infer`]: asking them about files
-//! - [`roles`]: the processes of a distributed run; `distributed`: their parent; `data_flow`: the one that makes the
-//!   data of a run while it trains
+//! - [`roles`]: the processes of a distributed run; `distributed`: their parent
 //! - [`cluster`]: jobs on Kubernetes (feature `kube`)
 //! - `folder`, `keys`, `stored`, `stop_request`, `warm_start`, `resumed`: a run's folder, its secrets, its place in an
 //!   object store, a wish to stop it, whose weights it begins with, and what it goes on from
@@ -23,7 +22,6 @@
 #[cfg(feature = "kube")]
 pub mod cluster;
 mod connect;
-mod data_flow;
 mod distributed;
 mod error;
 mod event;

@@ -22,7 +22,6 @@ use crate::TrainsOn;
 #[cfg(feature = "kube")]
 use crate::cluster::MirroredRun;
 use crate::connect::Scale;
-use crate::data_flow::{self, FlowOfRun};
 use crate::distributed::{self, Launch};
 use crate::event::{Event, Forward};
 use crate::experiment::{Overrides, in_file, load, strategy};
@@ -208,8 +207,6 @@ impl Draft {
         };
         // Written down, so that neither a resume nor another number of workers changes what a step adds up.
         experiment.settings_mut().micro_batches = Some(slices);
-        data_flow::check(program, &experiment)
-            .map_err(|error| crate::experiment::wrong(file, error))?;
         let wrong = |error| in_file(file, error);
         let model = program.models.find(experiment.model()).map_err(wrong)?;
         experiment.settings_mut().entrypoint = Some(model.name().to_string());
@@ -265,7 +262,6 @@ impl Draft {
     /// Only makes the run's folder with its secrets, for a master and workers that are started by hand on several
     /// hosts.
     pub fn prepare(mut self) -> Result<RunLayout, Error> {
-        data_flow::check_led_here(&self.experiment)?;
         // The data may be on other hosts only.
         self.unset = None;
         let folder = self.make_folder(|_, _| Ok(()))?;
@@ -285,9 +281,6 @@ impl Draft {
         let device =
             is_here.then(|| device::select_for(&self.experiment.device.0, slot)).transpose()?;
         stored::check(&self.experiment)?;
-        if !is_here {
-            data_flow::check_led_here(&self.experiment)?;
-        }
         let mut warnings = Vec::new();
         let folder = self.make_folder(|draft, folder| {
             warnings = if tries { draft.preflight(folder)? } else { Vec::new() };
@@ -316,17 +309,10 @@ impl Draft {
                 };
                 self.train_here(setup, run, events).map(|outcome| (outcome, Facts::LOCAL))
             };
-            let flow = FlowOfRun {
-                run,
-                experiment: &self.experiment,
-                is_resumed: self.is_resumed(),
-                stop: &shared.stop,
-                events: &notes,
-            };
             tidy(run);
             let tracker = Tracker::start(run, &Sinks::from(&self.experiment.tracking));
             // The folder tells why a run ended, whatever it was.
-            let trained = catch_unwind(AssertUnwindSafe(|| flow.beside(train)));
+            let trained = catch_unwind(AssertUnwindSafe(train));
             let trained = trained.unwrap_or_else(|panic| Err(panicked(&*panic)));
             tidy(run);
             let finished =

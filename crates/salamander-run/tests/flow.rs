@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions};
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
@@ -23,8 +22,6 @@ const RECORDS: u64 = 2000;
 const TASKS: u64 = 200;
 const KILLS: u64 = 20;
 const WORKERS: u32 = 3;
-/// Has this program lead a flow, so that it can be killed.
-const LEAD: &str = "lead";
 
 #[derive(Serialize, Deserialize)]
 struct WordSample {
@@ -66,18 +63,13 @@ fn all() -> Flows {
 
 fn main() {
     let program = Program::enter_with_flows(Models::new(Vec::new()), all(), |_| {});
-    let words: Vec<String> = std::env::args().skip(1).collect();
-    if let [LEAD, job, out] = words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        return lead(Path::new(job), Path::new(out));
-    }
-    let tests: [(&str, fn(&Program)); 5] = [
+    let tests: [(&str, fn(&Program)); 4] = [
         ("killed_workers_cost_their_tasks_alone", killed_workers_cost_their_tasks_alone),
         ("shuffled_shards_are_those_of_one_process", shuffled_shards_are_those_of_one_process),
         ("rows_that_meet_survive_their_workers", rows_that_meet_survive_their_workers),
-        ("who_leads_may_be_killed", who_leads_may_be_killed),
         ("what_fails_leaves_nothing", what_fails_leaves_nothing),
     ];
-    let wanted = words.into_iter().find(|word| !word.starts_with('-'));
+    let wanted = std::env::args().skip(1).find(|word| !word.starts_with('-'));
     for (name, test) in tests {
         if wanted.as_deref().is_none_or(|wanted| name.contains(wanted)) {
             test(&program);
@@ -110,15 +102,6 @@ impl FlowPlace {
 
     fn at(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
-    }
-
-    /// How many files tasks have left for an output.
-    fn staged(&self, out: &str) -> usize {
-        let prefix = format!(".{out}.flow-");
-        let all = fs::read_dir(self.folder.path()).into_iter().flatten().flatten();
-        let staging = all.filter(|entry| entry.file_name().to_string_lossy().starts_with(&prefix));
-        let files = |entry: fs::DirEntry| fs::read_dir(entry.path()).into_iter().flatten().count();
-        staging.map(files).max().unwrap_or(0)
     }
 
     fn job(&self, flow: &str) -> FlowJob {
@@ -221,57 +204,9 @@ fn rows_that_meet_survive_their_workers(_: &Program) {
     });
     let shared = shared.expect("it runs");
     assert_eq!((shared.digest, shared.rows), (alone.digest, rows));
-    println!(
-        "{rows} rows, {stages} stages: {done} tasks done, {killed} workers killed, one stopped"
-    );
     assert!(stages >= 4 && stopped, "{stages} stages, stopped: {stopped}");
     assert!(killed >= KILLS / 4, "only {killed} workers were there to be killed");
     nothing_is_left(place.folder.path(), 5);
-}
-
-/// Who leads has the list of what counts in its memory alone: the flow is run again, and nothing of the first is used.
-fn who_leads_may_be_killed(_: &Program) {
-    let place = FlowPlace::new();
-    let mut job = place.job("grouped");
-    job.sink.shards = Some(6);
-    job.partitions = Some(8);
-    let alone = job.run_here(&all(), &place.at("alone")).expect("it runs");
-    let told = place.at("job.json");
-    fs::write(&told, serde_json::to_vec(&job).expect("JSON")).expect("written");
-    let program = std::env::current_exe().expect("this program");
-    let start = || {
-        let mut command = Command::new(&program);
-        command.arg(LEAD).arg(&told).arg(place.at("led")).spawn().expect("it starts")
-    };
-    let mut killed = 0;
-    // In the first stage, in the middle, and when shards are sorted.
-    for files in [1, 60, 120] {
-        let mut leader = start();
-        while place.staged("led") < files && leader.try_wait().expect("a state").is_none() {
-            std::thread::sleep(Duration::from_millis(2));
-        }
-        leader.kill().expect("killed");
-        if leader.wait().expect("ended").success() {
-            break;
-        }
-        assert!(!place.at("led").exists(), "it was killed and has left an output");
-        killed += 1;
-    }
-    assert!(killed > 0, "it ended before it had left a file");
-    if !place.at("led").exists() {
-        assert!(start().wait().expect("ended").success());
-    }
-    let manifest = fs::read_to_string(place.at("led/manifest.json")).expect("a manifest");
-    assert!(manifest.contains(&format!("\"digest\": \"{}\"", alone.digest)), "{manifest}");
-    nothing_is_left(place.folder.path(), 4);
-}
-
-/// Leads a flow, with workers.
-fn lead(job: &Path, out: &Path) {
-    let job: FlowJob = serde_json::from_slice(&fs::read(job).expect("a job")).expect("JSON");
-    let stop = AtomicBool::new(false);
-    let sharing = Sharing { workers: WORKERS, stop: &stop, watch: &mut |_| {} };
-    job.run(&all(), out, &mut FlowWorkers::new(sharing)).expect("it runs");
 }
 
 fn what_fails_leaves_nothing(_: &Program) {

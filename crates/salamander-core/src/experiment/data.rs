@@ -1,5 +1,4 @@
-//! The data of an experiment: files and how to read them, folders that are still being written, and flows that write
-//! them.
+//! The data of an experiment: files and how to read them, and folders that are still being written.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -39,9 +38,6 @@ pub struct Data {
     /// nor a heartbeat of who writes it; 300 by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stream_timeout: Option<f64>,
-    /// A flow of this program that fills the folder of `training` while training goes on; implies `stream`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub flow: Option<DataFlow>,
     /// Makes statistics and vocabularies that are not there from the training data.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub fit: bool,
@@ -86,14 +82,8 @@ impl Data {
         if self.stream_timeout.is_some_and(|seconds| !(0.001..1e9).contains(&seconds)) {
             return Some(("data.stream_timeout", "write seconds above 0"));
         }
-        if let Some(wrong) = self.flow.as_ref().and_then(DataFlow::mistake) {
-            return Some(wrong);
-        }
         if !self.stream {
             return None;
-        }
-        if self.training.0.is_empty() && self.flow.is_some() {
-            return Some(("data.flow", "name the folder that it fills: data.training: parts"));
         }
         if self.training.0.len() > 1 || self.training.0.iter().any(|path| path.contains("://")) {
             return Some(("data.training", "with data.stream it is one folder, on a disk"));
@@ -109,62 +99,6 @@ impl Data {
             return Some(("data.fit", reason));
         }
         None
-    }
-}
-
-/// A flow that makes the data of a run while the run trains on it.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct DataFlow {
-    /// The flow, by the name of its function; either this or `sql`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub run: Option<String>,
-    /// A query, in which the files of `in` are the table `input`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub sql: Option<String>,
-    /// Files, folders, patterns or addresses that it reads; relative to the experiment file.
-    #[serde(rename = "in")]
-    pub inputs: Paths,
-    /// Their format, where names do not tell it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub in_format: Option<String>,
-    /// The flow's parameters.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub set: BTreeMap<String, serde_json::Value>,
-    /// The format of the partitions: `parquet`, `recordio` or another that can be written; parquet by default.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub to: Option<String>,
-    /// About the records of the input in a partition; 50,000 by default.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub shard_records: Option<u64>,
-    /// So many processes share it; by default it runs on threads of one.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub workers: Option<u32>,
-}
-
-impl DataFlow {
-    /// The flow as people name it.
-    pub fn name(&self) -> &str {
-        self.run.as_deref().unwrap_or("of SQL")
-    }
-
-    fn mistake(&self) -> Option<(&'static str, &'static str)> {
-        let rules = [
-            (
-                self.run.is_some() != self.sql.is_some(),
-                "data.flow",
-                "write either run, with the name of a flow of this program, or sql",
-            ),
-            (
-                !self.inputs.0.is_empty(),
-                "data.flow",
-                "name the files that it reads: in: people.csv",
-            ),
-            (self.shard_records != Some(0), "data.flow.shard_records", "must be at least 1"),
-            (self.workers != Some(0), "data.flow.workers", "must be at least 1"),
-        ];
-        let broken = rules.into_iter().find(|(holds, ..)| !holds);
-        broken.map(|(_, path, reason)| (path, reason))
     }
 }
 

@@ -14,7 +14,7 @@ use std::ops::Deref;
 use std::path::Path;
 
 pub use csv::{CsvHeader, CsvSettings, Separator};
-pub use data::{Data, DataFlow, OnBadRecord};
+pub use data::{Data, OnBadRecord};
 pub use limits::{Budget, QueueResources, RetentionPolicy};
 pub use searcher::{
     HalvingForm, HalvingMode, ReportOrder, SchedulerName, Searcher, SearcherName, TimeMetric,
@@ -83,7 +83,6 @@ impl Experiment {
         let mut settings: Settings =
             yaml::from_node(&root).map_err(|error| own_names(error, &root))?;
         take_slots(&mut settings, &root);
-        settings.data.stream |= settings.data.flow.is_some();
         validate(&settings, &root)?;
         if settings.strategy == Strategy::Ps && settings.ps.mode == PsMode::Sync {
             settings.strategy = Strategy::Hybrid;
@@ -130,9 +129,7 @@ impl Experiment {
     /// Makes paths independent of the working directory.
     pub fn resolve_paths(&mut self, folder: &Path) {
         let data = &mut self.settings.data;
-        let read_by_flow = data.flow.iter_mut().flat_map(|flow| &mut flow.inputs.0);
-        let own = data.training.0.iter_mut().chain(&mut data.validation.0);
-        for path in own.chain(read_by_flow) {
+        for path in data.training.0.iter_mut().chain(&mut data.validation.0) {
             // An address such as s3://bucket/file stands where it stands.
             if !path.contains("://") {
                 *path = folder.join(&*path).to_string_lossy().into_owned();

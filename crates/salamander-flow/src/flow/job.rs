@@ -64,18 +64,19 @@ pub trait TaskRunner {
     /// Whether processes share the work, so that everything must be told in tasks.
     fn is_shared(&self) -> bool;
 
-    /// Reports of all tasks, in their order. Files go to the folder; `each` gets the reports as they come, in the order
-    /// of the tasks.
+    /// Reports of all tasks, in their order. Files go to the folder.
+    fn run(&mut self, stage: &FlowStage, folder: &Path) -> Result<Vec<TaskReport>, Error>;
+
+    /// The same; `each` gets the reports as they come, in the order of the tasks.
     fn run_each(
         &mut self,
         stage: &FlowStage,
         folder: &Path,
         each: &mut dyn FnMut(&TaskReport) -> Result<(), Error>,
-    ) -> Result<Vec<TaskReport>, Error>;
-
-    /// The same, for who waits for all of them.
-    fn run(&mut self, stage: &FlowStage, folder: &Path) -> Result<Vec<TaskReport>, Error> {
-        self.run_each(stage, folder, &mut |_| Ok(()))
+    ) -> Result<Vec<TaskReport>, Error> {
+        let reports = self.run(stage, folder)?;
+        reports.iter().try_for_each(each)?;
+        Ok(reports)
     }
 
     /// Whether all is to end early; asked while something runs that is none of its tasks.
@@ -144,19 +145,6 @@ impl FlowJob {
         })
     }
 
-    /// What every run begins with: the input, if there is any, and the flow on it, checked.
-    pub(crate) fn begin(&self, flows: &Flows) -> Result<(Option<Records>, TSet), Error> {
-        self.sink.check()?;
-        let records = self.records()?;
-        let (memory, partitions) = (self.memory, self.partitions);
-        let engine = EngineSettings { memory, partitions, ..EngineSettings::default() };
-        let rows = self.build(flows, &self.context(records.as_ref(), &engine)?)?;
-        self.sink.check_columns(rows.schema())?;
-        // A shard is an open file for each who writes rows to it.
-        raise_open_files();
-        Ok((records, rows))
-    }
-
     /// Runs the flow and writes its rows to a folder, which is there in the end completely or not at all.
     pub fn run(
         &self,
@@ -164,6 +152,7 @@ impl FlowJob {
         out: &Path,
         runner: &mut dyn TaskRunner,
     ) -> Result<FlowSummary, Error> {
+        self.sink.check()?;
         if out.exists() {
             let reason = format!(
                 "{}: is there already: remove it, or write to another folder",
@@ -171,7 +160,14 @@ impl FlowJob {
             );
             return Err(Error::Invalid(reason));
         }
-        let (records, rows) = self.begin(flows)?;
+        let records = self.records()?;
+        let (memory, partitions) = (self.memory, self.partitions);
+        let engine = EngineSettings { memory, partitions, ..EngineSettings::default() };
+        let cx = self.context(records.as_ref(), &engine)?;
+        let rows = self.build(flows, &cx)?;
+        self.sink.check_columns(rows.schema())?;
+        // A shard is an open file for each who writes rows to it.
+        raise_open_files();
         let staging = staging_folder(out)?;
         let place = staging.path();
         let left = match (FlowShape::of(&rows)?, &records) {
@@ -251,6 +247,10 @@ impl TaskRunner for TaskThreads<'_> {
 
     fn is_stopped(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
+    }
+
+    fn run(&mut self, stage: &FlowStage, folder: &Path) -> Result<Vec<TaskReport>, Error> {
+        self.run_each(stage, folder, &mut |_| Ok(()))
     }
 
     fn run_each(

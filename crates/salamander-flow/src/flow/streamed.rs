@@ -6,10 +6,11 @@ use std::fs;
 use std::path::Path;
 
 use salamander_data::{PartFile, PartsWriter};
-use salamander_files::{Durability, replace};
+use salamander_files::{Durability, raise_open_files, replace};
 use serde_json::json;
 
 use super::Error;
+use super::context::EngineSettings;
 use super::job::{FlowJob, TaskRunner, staging_folder};
 use super::registry::Flows;
 use super::shape::FlowShape;
@@ -28,16 +29,20 @@ impl FlowJob {
         out: &Path,
         runner: &mut dyn TaskRunner,
     ) -> Result<FlowSummary, Error> {
+        self.sink.check()?;
         self.check_streamed()?;
-        let (records, rows) = self.begin(flows)?;
         let none = || Error::Invalid("a stream needs an input: name files with --in".to_string());
-        let records = records.ok_or_else(none)?;
+        let records = self.records()?.ok_or_else(none)?;
+        let (memory, partitions) = (self.memory, self.partitions);
+        let engine = EngineSettings { memory, partitions, ..EngineSettings::default() };
+        let rows = self.build(flows, &self.context(Some(&records), &engine)?)?;
         if let FlowShape::Whole(why) = FlowShape::of(&rows)? {
             return Err(Error::Invalid(format!(
                 "--stream: it has {why}, so no row is ready before all are: leave --stream out, and train on what it \
                  has written"
             )));
         }
+        raise_open_files();
         let tasks = self.sink.shard_count(Some(records.len()));
         // A task's rows follow from these, so that who goes on adds what the first one would have added.
         let job = FlowJob { memory: None, partitions: None, ..self.clone() };

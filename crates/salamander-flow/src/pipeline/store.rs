@@ -254,14 +254,8 @@ impl World for ArtifactStore {
 /// The data that an experiment names. Whether it is a good experiment is for who trains to say.
 fn named_data(root: &Node, folder: &Path) -> Vec<(String, String)> {
     let data = root.get("data");
-    let of_data = |name: &str| data.and_then(|data| data.get(name));
-    let flow = of_data("flow");
-    let fields = [
-        // A flow that runs beside the training makes it of what it reads.
-        ("data.training".to_string(), of_data("training").filter(|_| flow.is_none())),
-        ("data.flow.in".to_string(), flow.and_then(|flow| flow.get("in"))),
-        ("data.validation".to_string(), of_data("validation")),
-    ];
+    let fields = ["training", "validation"]
+        .map(|name| (format!("data.{name}"), data.and_then(|data| data.get(name))));
     let named = |label: &str, node: &Node| match &node.value {
         Value::Text(place) => vec![(label.to_string(), place.clone())],
         Value::List(items) => items
@@ -293,21 +287,6 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use super::*;
-
-    /// The folder that the flow fills is made by the training itself.
-    #[test]
-    fn data_that_a_flow_makes_is_told_by_what_the_flow_reads() {
-        let named = |data: &str| {
-            let root = yaml::parse(&format!("data: {data}")).expect("a file");
-            let found = named_data(&root, Path::new("/e")).into_iter();
-            found.map(|(label, place)| format!("{label}={place}")).collect::<Vec<_>>()
-        };
-        assert_eq!(
-            named("{training: parts, validation: v.csv, flow: {run: a, in: [x.csv, 's3://b/y']}}"),
-            ["data.flow.in.0=/e/x.csv", "data.flow.in.1=s3://b/y", "data.validation=/e/v.csv"]
-        );
-        assert_eq!(named("{training: parts}"), ["data.training=/e/parts"]);
-    }
 
     #[test]
     fn an_address_is_asked_once_until_a_step_has_ended() {

@@ -48,9 +48,6 @@ pub(crate) enum Duty {
     /// Do tasks of a flow, which this folder describes.
     #[cfg(feature = "flow")]
     Flow { master: String, slot: u32, scratch: PathBuf },
-    /// Make the data of the run by its flow.
-    #[cfg(feature = "flow")]
-    Produce {},
 }
 
 impl Duty {
@@ -60,8 +57,6 @@ impl Duty {
             Duty::Worker { .. } | Duty::Tasks { .. } => "worker",
             #[cfg(feature = "flow")]
             Duty::Flow { .. } => "worker",
-            #[cfg(feature = "flow")]
-            Duty::Produce {} => "flow",
             Duty::Server { .. } => "ps",
             Duty::Trial { .. } => "trial",
         }
@@ -77,7 +72,7 @@ impl Assignment {
         serde_json::from_str(text.to_str()?).ok()
     }
 
-    /// The role: master, worker, ps, trial or flow.
+    /// The role: master, worker, ps or trial.
     pub fn role(&self) -> &'static str {
         self.task.name()
     }
@@ -94,8 +89,6 @@ impl Assignment {
             Duty::Worker { slot, .. } | Duty::Tasks { slot, .. } => slot,
             #[cfg(feature = "flow")]
             Duty::Flow { slot, .. } => slot,
-            #[cfg(feature = "flow")]
-            Duty::Produce {} => 0,
             Duty::Server { seat, .. } => seat,
         }
     }
@@ -145,8 +138,6 @@ impl Assignment {
             Duty::Flow { master, slot, scratch } => {
                 crate::flow::worker(&RunLayout::new(scratch), &master, slot, program.flows())
             }
-            #[cfg(feature = "flow")]
-            Duty::Produce {} => crate::data_flow::produce(&run, program.flows()),
         }
     }
 }
@@ -184,21 +175,15 @@ impl Processes {
 
     /// A process of the run, recognisable by its command line whatever the program is called.
     pub(crate) fn command(&self, role: LocalRole, task: Duty) -> Command {
-        let mut command = self.command_of(task, &log_name(role));
-        if let LocalRole::Worker(_) = role {
-            share_cores(&mut command, self.workers);
-        }
-        command
-    }
-
-    /// The same for one that is not counted among them, with the name of its log.
-    pub(crate) fn command_of(&self, task: Duty, log: &str) -> Command {
         let mut command = Command::new(&self.program);
         command.arg0("salamander").arg(task.name()).arg(&self.folder).arg(OPTION);
         let parent = std::process::id();
         let assignment = Assignment { parent, folder: self.folder.clone(), task };
         command.arg(serde_json::json!(assignment).to_string());
-        let file = OpenOptions::new().create(true).append(true).open(self.logs.log(log));
+        if let LocalRole::Worker(_) = role {
+            share_cores(&mut command, self.workers);
+        }
+        let file = OpenOptions::new().create(true).append(true).open(self.log(role));
         let streams = file.and_then(|file| Ok((file.try_clone()?, file)));
         command.stdin(Stdio::null());
         match streams {

@@ -39,22 +39,13 @@ pub(crate) struct StreamedData {
     cache_folder: Option<PathBuf>,
     /// What it is, however far it was written.
     identity: u64,
-    /// Who makes sure that somebody writes.
-    kept_by: Keeper,
+    /// How long nothing may be heard of who writes.
+    timeout: Duration,
     /// Since when nobody writes, though the end is not marked.
     abandoned: Option<Instant>,
     /// Since when nothing was heard of who writes.
     unheard: Option<Instant>,
     waits: Option<RecordWait>,
-}
-
-/// Who makes sure that somebody writes.
-#[derive(Clone, Copy, Debug)]
-enum Keeper {
-    /// Whoever has started it: after so much silence there is none.
-    Nobody { timeout: Duration },
-    /// The process that leads the run, which starts its flow again, or ends the run with what it says.
-    Run,
 }
 
 /// A wait for records.
@@ -77,10 +68,7 @@ impl StreamedData {
             data: data.clone(),
             cache_folder: cache_folder.map(Path::to_path_buf),
             identity: 0,
-            kept_by: match data.flow {
-                None => Keeper::Nobody { timeout: data.stream_timeout() },
-                Some(_) => Keeper::Run,
-            },
+            timeout: data.stream_timeout(),
             abandoned: None,
             unheard: None,
             waits: None,
@@ -105,8 +93,7 @@ impl StreamedData {
             if let Some(why) = self.given_up() {
                 return Err(self.broken_off(why));
             }
-            let is_known = matches!(self.kept_by, Keeper::Run)
-                || self.folder.has_begun()
+            let is_known = self.folder.has_begun()
                 || self.folder.producer(Instant::now())? != Producer::Unknown;
             if !is_known && begun.elapsed() >= APPEARS_WITHIN {
                 let seconds = APPEARS_WITHIN.as_secs();
@@ -132,10 +119,8 @@ impl StreamedData {
         // Asked first: who has ended before this look has written nothing after it.
         let now = Instant::now();
         let producer = self.folder.producer(now)?;
-        let options = OpenOptions {
-            cache_folder: self.cache_folder.clone(),
-            ..OpenOptions::of(&self.data)
-        };
+        let options =
+            OpenOptions { cache_folder: self.cache_folder.clone(), ..OpenOptions::of(&self.data) };
         let grown = self.folder.look(&options)?;
         let is_well = grown || self.folder.total().is_some();
         let since = |is_so: bool, before: Option<Instant>| is_so.then(|| before.unwrap_or(now));
@@ -149,14 +134,13 @@ impl StreamedData {
 
     /// Whether nobody was heard for so long that nobody will write, and why that is thought.
     fn given_up(&self) -> Option<GivenUp> {
-        let Keeper::Nobody { timeout } = self.kept_by else { return None };
         let is_over = |since: Option<Instant>, longest: Duration| {
             since.is_some_and(|since| since.elapsed() >= longest)
         };
         if is_over(self.abandoned, ABANDONED_AFTER) {
             return Some(GivenUp::Ended);
         }
-        is_over(self.unheard, timeout).then_some(GivenUp::Silent { since: timeout })
+        is_over(self.unheard, self.timeout).then_some(GivenUp::Silent { since: self.timeout })
     }
 
     /// Lets some time go by, and tells once that this takes long; whether it did so now.

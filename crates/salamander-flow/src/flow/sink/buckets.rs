@@ -6,28 +6,18 @@ use std::collections::btree_map::Entry;
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
-use datafusion::arrow::array::cast::AsArray;
-use datafusion::arrow::array::types::UInt64Type;
-use datafusion::arrow::array::{Array, ArrayRef, RecordBatch, UInt32Array, UInt64Array};
+use datafusion::arrow::array::{Array, RecordBatch, UInt32Array};
 use datafusion::arrow::compute::{concat_batches, take_record_batch};
-use datafusion::arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef};
+use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::arrow::ipc::reader::StreamReader;
 use datafusion::arrow::ipc::writer::StreamWriter;
+use datafusion::arrow::row::{RowConverter, Rows, SortField};
 use datafusion::arrow::util::display::array_value_to_string;
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
-use super::row_keys::{RowKeys, bucket_of};
 use crate::flow::Error;
-
-/// The column of keys in the files of buckets, behind those of the rows: who sorts them need not make them again.
-const KEY: &str = "salamander:key";
-/// Rows that a bucket collects before they are written: a message for a few would cost more than the rows.
-const TOGETHER: usize = 4096;
-/// Bytes that all buckets of a writer collect.
-const MOST_WAITING: usize = 16 << 20;
 
 /// Rows of a bucket that one task has left.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -37,6 +27,38 @@ pub(crate) struct BucketFile {
     pub(crate) rows: u64,
     /// How many rows of each class, where classes are divided alike; otherwise all are of one.
     pub(crate) classes: BTreeMap<String, u64>,
+}
+
+/// Rows as bytes that are equal where rows are.
+pub(crate) struct RowKeys {
+    converter: RowConverter,
+    seed: [u8; 8],
+}
+
+impl RowKeys {
+    pub(crate) fn new(schema: &SchemaRef, seed: u64) -> Result<Self, Error> {
+        let fields = schema.fields().iter().map(|field| SortField::new(field.data_type().clone()));
+        let converter = RowConverter::new(fields.collect())?;
+        Ok(Self { converter, seed: seed.to_le_bytes() })
+    }
+
+    pub(crate) fn rows(&self, batch: &RecordBatch) -> Result<Rows, Error> {
+        Ok(self.converter.convert_columns(batch.columns())?)
+    }
+
+    /// The key of a row: 64 bits that nobody can guess from the row.
+    pub(crate) fn key(&self, row: &[u8]) -> u64 {
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(&self.seed).update(row);
+        let mut first = [0; 8];
+        first.copy_from_slice(&hasher.finalize().as_bytes()[..8]);
+        u64::from_be_bytes(first)
+    }
+}
+
+/// The bucket of a key: keys of a bucket are all below those of the next.
+pub(crate) fn bucket_of(key: u64, buckets: u64) -> u64 {
+    ((u128::from(key) * u128::from(buckets)) >> 64) as u64
 }
 
 /// The class of a row.
@@ -58,80 +80,49 @@ pub(crate) struct BucketFiles {
     folder: PathBuf,
     name: String,
     schema: SchemaRef,
-    open: BTreeMap<u64, OpenBucket>,
-    /// Bytes that wait in all of them.
-    waiting: usize,
-}
-
-struct OpenBucket {
-    writer: StreamWriter<BufWriter<File>>,
-    file: BucketFile,
-    waiting: Vec<RecordBatch>,
-    rows: usize,
+    open: BTreeMap<u64, (StreamWriter<BufWriter<File>>, BucketFile)>,
 }
 
 impl BucketFiles {
     /// Files whose names begin with this one.
     pub(crate) fn new(folder: &Path, name: &str, schema: &SchemaRef) -> Self {
         let (folder, name) = (folder.to_path_buf(), name.to_string());
-        let schema = SchemaRef::clone(schema);
-        Self { folder, name, schema, open: BTreeMap::new(), waiting: 0 }
+        Self { folder, name, schema: SchemaRef::clone(schema), open: BTreeMap::new() }
     }
 
     /// Adds rows to a bucket, and gives what is known of its file.
-    pub(crate) fn add(&mut self, bucket: u64, rows: RecordBatch) -> Result<&mut BucketFile, Error> {
-        if self.waiting >= MOST_WAITING {
-            self.open.values_mut().try_for_each(OpenBucket::write)?;
-            self.waiting = 0;
-        }
+    pub(crate) fn add(
+        &mut self,
+        bucket: u64,
+        rows: &RecordBatch,
+    ) -> Result<&mut BucketFile, Error> {
         let open = self.open.len();
-        let open = match self.open.entry(bucket) {
+        let (writer, file) = match self.open.entry(bucket) {
             Entry::Occupied(open) => open.into_mut(),
             Entry::Vacant(place) => {
                 let file = format!("{}-bucket-{bucket:05}.arrow", self.name);
                 let path = self.folder.join(&file);
                 let out = File::create(&path).map_err(|cause| not_created(&path, open, cause))?;
-                let writer = StreamWriter::try_new(BufWriter::new(out), &self.schema)?;
-                let file = BucketFile { bucket, file, rows: 0, classes: BTreeMap::new() };
-                place.insert(OpenBucket { writer, file, waiting: Vec::new(), rows: 0 })
+                let out = BufWriter::new(out);
+                let writer = StreamWriter::try_new(out, &self.schema)?;
+                let classes = BTreeMap::new();
+                place.insert((writer, BucketFile { bucket, file, rows: 0, classes }))
             }
         };
-        open.file.rows += rows.num_rows() as u64;
-        open.rows += rows.num_rows();
-        // Rows that were written are still counted here: it only makes all be written earlier.
-        self.waiting += rows.get_array_memory_size();
-        open.waiting.push(rows);
-        if open.rows >= TOGETHER {
-            open.write()?;
-        }
-        Ok(&mut open.file)
+        writer.write(rows)?;
+        file.rows += rows.num_rows() as u64;
+        Ok(file)
     }
 
     pub(crate) fn finish(self) -> Result<Vec<BucketFile>, Error> {
         let mut files = Vec::with_capacity(self.open.len());
-        for mut open in self.open.into_values() {
-            open.write()?;
-            open.writer.finish()?;
-            let path = self.folder.join(&open.file.file);
-            let out = open.writer.into_inner()?.into_inner();
-            out.map_err(|error| Error::io(&path)(error.into_error()))?;
-            files.push(open.file);
+        for (mut writer, file) in self.open.into_values() {
+            writer.finish()?;
+            let out = writer.into_inner()?.into_inner();
+            out.map_err(|error| Error::io(&self.folder.join(&file.file))(error.into_error()))?;
+            files.push(file);
         }
         Ok(files)
-    }
-}
-
-impl OpenBucket {
-    /// Writes what waits.
-    fn write(&mut self) -> Result<(), Error> {
-        match self.waiting.as_slice() {
-            [] => return Ok(()),
-            [rows] => self.writer.write(rows)?,
-            [first, ..] => self.writer.write(&concat_batches(&first.schema(), &self.waiting)?)?,
-        }
-        self.waiting.clear();
-        self.rows = 0;
-        Ok(())
     }
 }
 
@@ -186,14 +177,12 @@ impl Iterator for BucketReader {
     }
 }
 
-/// Puts rows into buckets, with their keys.
+/// Puts rows into buckets.
 pub(crate) struct BucketWriter {
     files: BucketFiles,
     keys: RowKeys,
     buckets: u64,
     class: Option<usize>,
-    /// The places of a batch's rows by their bucket.
-    places: Vec<Vec<u32>>,
 }
 
 /// How rows are put into buckets.
@@ -223,31 +212,29 @@ impl BucketWriter {
             })
         });
         Ok(Self {
-            files: BucketFiles::new(folder, name, &keyed(schema)),
+            files: BucketFiles::new(folder, name, schema),
             keys: RowKeys::new(schema, bucketing.seed)?,
             buckets: bucketing.buckets,
             class: class.transpose()?,
-            places: vec![Vec::new(); bucketing.buckets as usize],
         })
     }
 
     pub(crate) fn write(&mut self, batch: &RecordBatch) -> Result<(), Error> {
-        let keys = self.keys.keys(batch)?;
-        for (place, key) in keys.iter().enumerate() {
-            self.places[bucket_of(*key, self.buckets) as usize].push(place as u32);
+        let rows = self.keys.rows(batch)?;
+        let mut places: BTreeMap<u64, Vec<u32>> = BTreeMap::new();
+        for (place, row) in rows.iter().enumerate() {
+            let bucket = bucket_of(self.keys.key(row.as_ref()), self.buckets);
+            places.entry(bucket).or_default().push(place as u32);
         }
-        let mut columns = batch.columns().to_vec();
-        columns.push(Arc::new(UInt64Array::from(keys)) as ArrayRef);
-        let batch = RecordBatch::try_new(SchemaRef::clone(&self.files.schema), columns)?;
-        for (bucket, places) in self.places.iter_mut().enumerate() {
-            if places.is_empty() {
-                continue;
+        for (bucket, places) in places {
+            let mut classes = Vec::with_capacity(places.len());
+            for place in &places {
+                classes.push(class_of(batch, self.class, *place as usize)?);
             }
-            let classes = classes_of(&batch, self.class, places)?;
-            let places = UInt32Array::from(std::mem::take(places));
-            let file = self.files.add(bucket as u64, take_record_batch(&batch, &places)?)?;
-            for (class, rows) in classes {
-                *file.classes.entry(class).or_default() += rows;
+            let rows = take_record_batch(batch, &UInt32Array::from(places))?;
+            let file = self.files.add(bucket, &rows)?;
+            for class in classes {
+                *file.classes.entry(class).or_default() += 1;
             }
         }
         Ok(())
@@ -258,33 +245,10 @@ impl BucketWriter {
     }
 }
 
-/// The columns of rows, and that of their keys.
-fn keyed(schema: &SchemaRef) -> SchemaRef {
-    let key: FieldRef = Arc::new(Field::new(KEY, DataType::UInt64, false));
-    Arc::new(Schema::new(schema.fields().iter().cloned().chain([key]).collect::<Vec<_>>()))
-}
-
-/// How many of some rows are of each class.
-fn classes_of(
-    batch: &RecordBatch,
-    class: Option<usize>,
-    places: &[u32],
-) -> Result<BTreeMap<String, u64>, Error> {
-    let mut classes = BTreeMap::new();
-    if class.is_none() {
-        classes.insert(String::new(), places.len() as u64);
-        return Ok(classes);
-    }
-    for place in places {
-        *classes.entry(class_of(batch, class, *place as usize)?).or_default() += 1;
-    }
-    Ok(classes)
-}
-
 /// All rows of a bucket, in the order of their keys.
 pub(crate) fn sorted(folder: &Path, files: &[BucketFile], seed: u64) -> Result<RecordBatch, Error> {
     let mut batches = Vec::new();
-    let mut schema = SchemaRef::new(Schema::empty());
+    let mut schema = SchemaRef::new(datafusion::arrow::datatypes::Schema::empty());
     for file in files {
         let reader = BucketReader::open(folder, file)?;
         schema = reader.reader.schema();
@@ -292,35 +256,32 @@ pub(crate) fn sorted(folder: &Path, files: &[BucketFile], seed: u64) -> Result<R
             batches.push(batch?);
         }
     }
-    let mut whole = concat_batches(&schema, &batches)?;
-    drop(batches);
-    let keys = whole.remove_column(whole.num_columns() - 1);
-    let keys = keys.as_primitive::<UInt64Type>().values();
-    let places = 0u32..;
-    let mut order: Vec<(u64, u32)> = keys.iter().copied().zip(places).collect();
-    order.sort_unstable();
-    order_ties(&mut order, &whole, seed)?;
+    let whole = concat_batches(&schema, &batches)?;
+    let keys = RowKeys::new(&schema, seed)?;
+    let rows = keys.rows(&whole)?;
+    let mut order: Vec<(u64, u32)> = rows
+        .iter()
+        .enumerate()
+        .map(|(place, row)| (keys.key(row.as_ref()), place as u32))
+        .collect();
+    // Rows with equal keys are nearly always equal; if not, their bytes decide.
+    order.sort_unstable_by(|(a, one), (b, two)| {
+        a.cmp(b).then_with(|| rows.row(*one as usize).cmp(&rows.row(*two as usize)))
+    });
     let order: Vec<u32> = order.into_iter().map(|(_, place)| place).collect();
     Ok(take_record_batch(&whole, &UInt32Array::from(order))?)
 }
 
-/// Rows with equal keys are nearly always equal; if not, their bytes decide, since their places are those of chance.
-fn order_ties(order: &mut [(u64, u32)], whole: &RecordBatch, seed: u64) -> Result<(), Error> {
-    let runs = order.chunk_by_mut(|one, other| one.0 == other.0);
-    let mut runs: Vec<&mut [(u64, u32)]> = runs.filter(|run| run.len() > 1).collect();
-    if runs.is_empty() {
-        return Ok(());
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_of_a_bucket_are_below_those_of_the_next() {
+        for buckets in [1, 3, 16] {
+            let keys = [0, 1, u64::MAX / 3, u64::MAX / 2, u64::MAX - 1, u64::MAX];
+            let found: Vec<u64> = keys.into_iter().map(|key| bucket_of(key, buckets)).collect();
+            assert!(found.is_sorted() && found[5] == buckets - 1 && found[0] == 0, "{found:?}");
+        }
     }
-    let places: Vec<u32> = runs.iter().flat_map(|run| run.iter().map(|row| row.1)).collect();
-    let tied = take_record_batch(whole, &UInt32Array::from(places))?;
-    let rows = RowKeys::new(whole.schema_ref(), seed)?.rows(&tied)?;
-    let mut first = 0;
-    for run in &mut runs {
-        let mut sorted: Vec<(usize, u32)> =
-            run.iter().enumerate().map(|(at, row)| (first + at, row.1)).collect();
-        first += run.len();
-        sorted.sort_by(|one, other| rows.row(one.0).cmp(&rows.row(other.0)));
-        run.iter_mut().zip(sorted).for_each(|(row, (_, place))| row.1 = place);
-    }
-    Ok(())
 }

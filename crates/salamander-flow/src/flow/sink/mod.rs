@@ -2,12 +2,11 @@
 //!
 //! # Layout
 //! - [`SinkSettings`]: what is written; `writer`: shards of one part, one after the other
-//! - `buckets`: the order of a shuffle, which only the rows and the seed decide; `row_keys`: by these 64 bits
+//! - `buckets`: the order of a shuffle, which only the rows and the seed decide
 //! - `stage`: the work in tasks, each done by whoever has it; `assemble`: the output from what tasks have left
 
 pub(crate) mod assemble;
 pub(crate) mod buckets;
-mod row_keys;
 mod settings;
 pub(crate) mod stage;
 mod writer;

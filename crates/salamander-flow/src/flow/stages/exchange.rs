@@ -66,14 +66,14 @@ impl ExchangeWriter {
     pub(crate) fn write(&mut self, batch: RecordBatch) -> Result<(), Error> {
         match &mut self.to {
             RowTarget::One(partition) if batch.num_rows() > 0 => {
-                self.files.add(*partition, batch)?;
+                self.files.add(*partition, &batch)?;
             }
             RowTarget::One(_) => {}
             RowTarget::Spread(spread) => {
                 for part in spread.partition_iter(batch)? {
                     let (partition, rows) = part?;
                     if rows.num_rows() > 0 {
-                        self.files.add(partition as u64, rows)?;
+                        self.files.add(partition as u64, &rows)?;
                     }
                 }
             }
