@@ -50,11 +50,16 @@ pub(crate) fn measure(record: &Record) {
     }
 }
 
-/// A trial in one go, measured as often as its search did, the last time at its end.
+/// A trial in one go, measured and saved as often as its search did, the last time at its end.
 fn alone(folder: &Path, run: &Path, length: u64, measured: u64) -> TimedProgram {
-    let period = format!("min_validation_period={{batches: {}}}", length / measured.max(1));
-    let whole = format!("searcher.max_length={{batches: {length}}}");
-    let sets = ["--set", "searcher.pause_at=null", "--set", &whole, "--set", &period];
+    let every = length / measured.max(1);
+    let sets = [
+        "searcher.pause_at=null".to_string(),
+        format!("searcher.max_length={{batches: {length}}}"),
+        format!("min_validation_period={{batches: {every}}}"),
+        format!("min_checkpoint_period={{batches: {every}}}"),
+    ];
+    let sets: Vec<&str> = sets.iter().flat_map(|set| ["--set", set.as_str()]).collect();
     let run = train(folder, &run.join("experiment.yaml"), &sets);
     let own = Path::new(run.end["dir"].as_str().expect("a folder"));
     assert_eq!(measurements(own), measured, "of {length} batches");
