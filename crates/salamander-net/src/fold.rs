@@ -62,10 +62,10 @@ impl Fold {
 
     /// Whether it is the balanced tree over members that are as many as a power of two, with one part each.
     pub(crate) fn is_balanced(&self) -> bool {
-        let joins = self.joins.iter().enumerate();
+        let mut joins = self.joins.iter().enumerate();
         self.size().is_power_of_two()
             && self.parts.iter().all(|parts| *parts == 1)
-            && joins.into_iter().all(|(part, joins)| *joins == part.trailing_ones())
+            && joins.all(|(part, joins)| *joins == part.trailing_ones())
     }
 
     /// A hash, by which members see that they have the same.

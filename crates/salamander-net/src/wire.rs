@@ -23,7 +23,7 @@ mod relay;
 
 use direct::Direct;
 use exchange::FrameExchange;
-use halving::Halving;
+use halving::HalvingSum;
 pub(crate) use links::Links;
 pub(crate) use pump::{Neighbour, Neighbours};
 use reduce::Reduce;
@@ -92,7 +92,7 @@ impl Wire {
 
     fn halve(&mut self, frame: Frame, cancel: &Cancel) -> Result<(), Error> {
         let (links, neighbours) = (&self.links, &self.neighbours);
-        let mut sum = Halving {
+        let mut sum = HalvingSum {
             values: &mut self.values[..frame.length as usize],
             inbox: bytemuck::cast_slice_mut(&mut self.inbox),
             frame,

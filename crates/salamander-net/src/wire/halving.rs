@@ -15,7 +15,7 @@ const PIECE: usize = 512 << 10;
 const VALUE: usize = size_of::<f32>();
 
 /// What a sum works with.
-pub(super) struct Halving<'a> {
+pub(super) struct HalvingSum<'a> {
     pub(super) values: &'a mut [f32],
     pub(super) inbox: &'a mut [u8],
     pub(super) frame: Frame,
@@ -23,7 +23,7 @@ pub(super) struct Halving<'a> {
     pub(super) size: usize,
 }
 
-impl Halving<'_> {
+impl HalvingSum<'_> {
     /// Sums; `ways` leads to another member. The bytes that were moved.
     pub(super) fn run<'s>(
         &mut self,
@@ -80,12 +80,12 @@ struct PairExchange<'a> {
 impl<'a> PairExchange<'a> {
     /// Gives one half and adds the other one's values to its own.
     fn adding(
-        sum: &'a mut Halving<'_>,
+        sum: &'a mut HalvingSum<'_>,
         partner: usize,
         given: Range<usize>,
         taken: Range<usize>,
     ) -> Self {
-        let Halving { values, inbox, frame, .. } = sum;
+        let HalvingSum { values, inbox, frame, .. } = sum;
         let (frame, header) = (*frame, frame.encode());
         let (adds, sent, received, filled) = (true, 0, 0, 0);
         Self { values, inbox, partner, frame, given, taken, adds, header, sent, received, filled }
@@ -93,7 +93,7 @@ impl<'a> PairExchange<'a> {
 
     /// Gives its own sums and takes the other one's.
     fn taking(
-        sum: &'a mut Halving<'_>,
+        sum: &'a mut HalvingSum<'_>,
         partner: usize,
         given: Range<usize>,
         taken: Range<usize>,
