@@ -3,7 +3,7 @@
 
 use std::collections::HashSet;
 
-use burn::module::{Module, ModuleMapper, Param, Parameter, ParameterValue};
+use burn::module::{Module, ModuleMapper, Param, Parameter};
 use burn::tensor::{Bool, Device, Int, Tensor, TensorData};
 
 use super::{described, keep_path};
@@ -53,11 +53,21 @@ impl<S: TensorSource> Fill<S> {
         found.map_err(|reason| self.wrong.push(reason)).ok()
     }
 
-    fn filled<T: ParameterValue + Parameter>(
+    fn filled<T: Parameter>(
         &mut self,
         param: Param<T>,
         tensor: impl FnOnce(TensorData, &Device) -> T,
     ) -> Param<T> {
+        // What a module holds is its value, and not what its layout is saved as: that way is for values which are there.
+        if is_saved_otherwise(&param) {
+            let requires = param.is_require_grad();
+            return match self.take(&param.shape().to_vec()) {
+                Some(data) => {
+                    param.map(|old| tensor(data, &old.device()).set_require_grad(requires))
+                }
+                None => param,
+            };
+        }
         match self.take(&param.lazy_shape().to_vec()) {
             Some(data) => {
                 let (id, tensor) = (param.id, tensor(data, &param.lazy_device()));
@@ -66,6 +76,11 @@ impl<S: TensorSource> Fill<S> {
             None => param,
         }
     }
+}
+
+/// Whether Burn turns a parameter into another layout where it is loaded; only its description tells.
+fn is_saved_otherwise<T: Parameter>(param: &Param<T>) -> bool {
+    format!("{param:?}").contains("load: true")
 }
 
 impl<S: TensorSource> ModuleMapper for Fill<S> {
@@ -92,7 +107,7 @@ mod tests {
     use std::collections::HashMap;
 
     use burn::module::ParamId;
-    use burn::nn::{BatchNorm, BatchNormConfig, Initializer, Linear, LinearConfig};
+    use burn::nn::{BatchNorm, BatchNormConfig, Initializer, Linear, LinearConfig, LinearLayout};
     use burn::tensor::Device;
 
     use super::super::{list, read};
@@ -136,6 +151,18 @@ mod tests {
         assert_eq!(read(&to), read(&from));
         assert_eq!(list(&to), list(&from), "what is trained is trained");
         assert_eq!(read(&to.valid()), read(&from));
+    }
+
+    /// Burn turns these weights when they are loaded; here they are what they were.
+    #[test]
+    fn a_layer_of_another_layout_has_its_values() {
+        let device = Device::flex().autodiff();
+        let net = || LinearConfig::new(3, 2).with_layout(LinearLayout::Col).init(&device);
+        let from: Linear = net();
+        let to = fill(net(), read(&from).into_iter().collect::<HashMap<_, _>>());
+        let to = to.expect("same shapes");
+        assert_eq!(read(&to), read(&from));
+        assert_eq!(list(&to), list(&from), "what is trained is trained");
     }
 
     #[derive(Module, Debug)]
