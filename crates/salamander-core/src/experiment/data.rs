@@ -25,8 +25,8 @@ pub struct Data {
     /// How CSV files are written down: header, separator, spaces, missing values.
     #[serde(skip_serializing_if = "CsvSettings::is_default")]
     pub csv: CsvSettings,
-    /// Columns of the files, by the names that the model has for them, where these differ: `{text: review, label:
-    /// stars}`.
+    /// Columns of the files, by the names that the model has for them, where these differ:
+    /// `{text: review, label: stars}`.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub columns: BTreeMap<String, String>,
     /// The order of an epoch: `none`, `{window: n}`, `partition` or `full`.
