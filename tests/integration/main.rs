@@ -21,11 +21,11 @@ mod hub_page;
 mod hub_rebuild;
 mod hub_told;
 mod hub_upkeep;
-mod interop;
-mod interrupted;
 #[cfg(feature = "long")]
 #[path = "../../model_zoo/tests/zoo/support.rs"]
 mod hugging_face;
+mod interop;
+mod interrupted;
 #[cfg(feature = "long")]
 mod long;
 mod old_master;
