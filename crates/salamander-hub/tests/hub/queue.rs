@@ -178,7 +178,7 @@ fn a_run_that_waits_says_so_in_lists_and_by_itself() {
         let stands = s.hub.store().run(run).expect("there");
         let query = ListQuery { state: Some(stands.state.clone()), ..ListQuery::default() };
         let listed = s.hub.store().runs(&query).expect("read").items;
-        assert_eq!(listed, [stands.clone()]);
+        assert_eq!(listed, std::slice::from_ref(&stands));
         (stands.state, stands.change)
     };
     s.until(id, "running");
