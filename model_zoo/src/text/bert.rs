@@ -158,7 +158,7 @@ impl<E: LabelledTexts> Trial for FineTuned<E> {
         let most = cx.assets.tokenizer("tokenizer.json").map_or(0, Tokenizer::max_length);
         graph.say(
             "preprocessing",
-            &format!("tokenizer.json beside this file, at most {most} tokens"),
+            format!("tokenizer.json beside this file, at most {most} tokens"),
         );
         graph.write(&folder.join(onnx::FILE))?;
         Ok(bert::export_tokenizer(&config, &cx.assets, folder)?)

@@ -100,7 +100,7 @@ pub fn open_indexed(
     {
         known.save(folder, new)?;
     }
-    Ok(Renamed::new(Box::new(OpenFiles { readers }), &options.columns))
+    Ok(Renamed::over(Box::new(OpenFiles { readers }), &options.columns))
 }
 
 /// The files that [`open`] makes shards of, in the same order, for those who open them one by one.

@@ -24,7 +24,7 @@ enum ColumnFate<'a> {
 
 impl Renamed {
     /// The same reader where nothing is renamed.
-    pub(super) fn new(
+    pub(super) fn over(
         reader: Box<dyn Reader>,
         columns: &BTreeMap<String, String>,
     ) -> Box<dyn Reader> {

@@ -213,7 +213,8 @@ fn what_runs_a_flow_fits_kubernetes_own_schemas() {
         memory: "8Gi".to_string(),
     };
     let job = flow.object().expect("made");
-    assert_eq!(objects(&documents(std::slice::from_ref(&job))), [job.clone()]);
+    let only = std::slice::from_ref(&job);
+    assert_eq!(objects(&documents(only)), only);
     validate(&python, "flow", &[job]);
 }
 

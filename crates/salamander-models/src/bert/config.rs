@@ -205,7 +205,8 @@ impl BertConfig {
         let reason =
             format!("config.json names the classes {said} and the data {}", names.join(", "));
         let (mut sorted, mut known) = (own, known);
-        (sorted.sort_unstable(), known.sort_unstable());
+        sorted.sort_unstable();
+        known.sort_unstable();
         Err(match sorted == known {
             true => format!("{reason}: put them into its order, one per line, in a classes.txt"),
             false => reason,
