@@ -73,7 +73,9 @@ fn fine_tuned(model: &Path, reviews: &Path, seed: &str) -> Result<(f64, f64), Bo
     let begun = Instant::now();
     let mut train = Command::new(std::env::current_exe()?);
     train.arg("train").arg(experiment).arg("--json").arg("--out").arg(out.path());
-    sets.iter().for_each(|set| drop(train.args(["--set", set])));
+    for set in &sets {
+        train.args(["--set", set]);
+    }
     let ended = train.output()?;
     if !ended.status.success() {
         return Err(String::from_utf8_lossy(&ended.stderr).into());

@@ -1,7 +1,7 @@
 //! What a search costs beside its trials: each of 200 short ones in a search, and alone.
 //!
-//! A trial of a search with a scheduler is measured, and its checkpoint written, at every rung that it comes to: its own
-//! work, which alone it is asked to do as often. Alone it does so without a pause.
+//! A trial of a search with a scheduler is measured, and its checkpoint written, at every rung that it comes to: its
+//! own work, which alone it is asked to do as often. Alone it does so without a pause.
 
 use std::path::Path;
 

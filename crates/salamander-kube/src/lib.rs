@@ -13,7 +13,8 @@
 //! - [`contract`]: what operator and image must agree on
 //! - [`names`], [`quantity`]: labels, names and exit codes; amounts of memory
 //! - [`objects`]: from a job to Kubernetes' objects, as pure functions
-//! - [`manifest`]: a job without the operator, as YAML; [`serving`]: models to be served, and [`flow`]: a flow to be run,
+//! - [`manifest`]: a job without the operator, as YAML; [`serving`]: models to be served, and [`flow`]: a flow to be
+//!   run,
 //!   as YAML
 //! - [`platform`]: pods in the place of processes; [`progress`], [`milestones`]: what a master tells about itself
 //! - [`operator`]: decides what a job needs, and does it

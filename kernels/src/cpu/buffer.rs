@@ -131,8 +131,8 @@ pub(crate) fn in_pieces<R: Send>(
     (buffer, results)
 }
 
-/// A buffer of `len` values whose pieces of `piece` values (the last may be shorter) `work` takes in its own turns; those
-/// that it leaves are zero. Also returns what it returned.
+/// A buffer of `len` values whose pieces of `piece` values (the last may be shorter) `work` takes in its own turns;
+/// those that it leaves are zero. Also returns what it returned.
 pub(crate) fn in_turns<R>(
     len: usize,
     piece: usize,

@@ -53,26 +53,26 @@ fn sums_by_vnni(product: &Int8Product<'_>, sums: &mut [i32]) {
 fn each_block(
     product: &Int8Product<'_>,
     sums: &mut [i32],
-    sum: impl Fn(Block<'_>, usize, &mut [i32]) -> usize,
+    sum: impl Fn(AvxBlock<'_>, usize, &mut [i32]) -> usize,
 ) {
     let (count, width) = product.size(sums);
     for tile in 0..width / TILE {
         let mut row = 0;
         while row < count {
-            row += sum(Block { product, row, tile }, count - row, sums);
+            row += sum(AvxBlock { product, row, tile }, count - row, sums);
         }
     }
 }
 
 /// Some rows and a tile, whose sums are in registers at the same time.
-struct Block<'a> {
+struct AvxBlock<'a> {
     product: &'a Int8Product<'a>,
     /// The first row.
     row: usize,
     tile: usize,
 }
 
-impl Block<'_> {
+impl AvxBlock<'_> {
     /// Four bytes of a row, in all lanes.
     ///
     /// # Safety

@@ -20,9 +20,9 @@ fn sums(product: &Int8Product<'_>, sums: &mut [i32]) {
     while first < tiles {
         let mut row = 0;
         while row < count {
-            let block = Block { product, row, first };
-            // SAFETY: the features were looked for before this function was given away, the sizes were just checked, and
-            // there are as many rows and tiles as are asked for.
+            let block = VnniBlock { product, row, first };
+            // SAFETY: the features were looked for before this function was given away, the sizes were just checked,
+            // and there are as many rows and tiles as are asked for.
             row += unsafe {
                 match (count - row, tiles - first) {
                     (6.., 4..) => block.sums::<6, 4>(sums),
@@ -41,7 +41,7 @@ fn sums(product: &Int8Product<'_>, sums: &mut [i32]) {
 }
 
 /// Some rows and some tiles, whose sums are in registers at the same time.
-struct Block<'a> {
+struct VnniBlock<'a> {
     product: &'a Int8Product<'a>,
     /// The first row.
     row: usize,
@@ -49,7 +49,7 @@ struct Block<'a> {
     first: usize,
 }
 
-impl Block<'_> {
+impl VnniBlock<'_> {
     /// Returns how many rows there were.
     ///
     /// # Safety

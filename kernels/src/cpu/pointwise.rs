@@ -1,6 +1,6 @@
-//! Convolutions of one tap: matrix products on planes as they lie, without columns. Vectors are neighbouring pixels, and
-//! what a product reads of them is first laid side by side: planes are often at powers of two, where they push each
-//! other out of the cache.
+//! Convolutions of one tap: matrix products on planes as they lie, without columns. Vectors are neighbouring pixels,
+//! and what a product reads of them is first laid side by side: planes are often at powers of two, where they push
+//! each other out of the cache.
 #![expect(unsafe_code, reason = "calls panels, whose pointers are checked here")]
 
 use std::mem::MaybeUninit;

@@ -2,10 +2,10 @@
 //! <https://arxiv.org/abs/1509.09308>), for training: filters of three or five taps a side, steps of one, channels that
 //! fill vectors.
 //!
-//! Tiles of 6 x 6 pixels give 4 x 4 of the output (2 x 2 with five taps) by 36 products for each pair of channels, where
-//! the sums over taps take 144 (100). The products at each of the 36 points are one matrix product over channels. What
-//! is added for the transforms is worth it for many tiles, so that inference, where a record's bits may not depend on
-//! how many there are, does without.
+//! Tiles of 6 x 6 pixels give 4 x 4 of the output (2 x 2 with five taps) by 36 products for each pair of channels,
+//! where the sums over taps take 144 (100). The products at each of the 36 points are one matrix product over
+//! channels. What is added for the transforms is worth it for many tiles, so that inference, where a record's bits
+//! may not depend on how many there are, does without.
 #![expect(unsafe_code, reason = "calls the kernels, whose slices are checked here")]
 
 mod backward;
@@ -22,7 +22,7 @@ use super::panel::{Panel, Panels};
 use super::prefetch::prefetch_many;
 use super::shape::ConvShape;
 use super::tasks::share_pieces;
-pub(crate) use backward::Gradients;
+pub(crate) use backward::ConvGradients;
 use transform::{POINTS, SIDE, Tiles, TilesFn};
 
 /// Tiles times channels whose points stay in the second cache.
@@ -35,7 +35,7 @@ const FEWEST_TOGETHER: usize = 32;
 const FEWEST_TILES: usize = 32;
 
 /// The kernels of one kind of CPU for one size of filters.
-struct Kernels {
+struct TileKernels {
     /// Pixels of the output from tile to tile.
     step: usize,
     of_input: TilesFn,
@@ -46,7 +46,7 @@ struct Kernels {
     to_weights: TilesFn,
 }
 
-impl Kernels {
+impl TileKernels {
     /// For filters of three and of five taps a side; none where nobody has written any.
     fn all() -> impl Iterator<Item = &'static [Self; 2]> {
         #[cfg(target_arch = "x86_64")]
@@ -58,7 +58,7 @@ impl Kernels {
 
 /// A convolution at Winograd's points.
 pub(crate) struct Winograd {
-    kernels: &'static Kernels,
+    kernels: &'static TileKernels,
     panels: &'static Panels,
     shape: ConvShape,
     /// Tiles of a sample along both axes.
@@ -89,12 +89,12 @@ struct Spread {
 impl Winograd {
     /// The convolution, if there are kernels for it and they are worth it.
     pub(crate) fn new(shape: &ConvShape) -> Option<Self> {
-        let best = Kernels::all().zip(Panels::all()).next();
+        let best = TileKernels::all().zip(Panels::all()).next();
         best.and_then(|(kernels, panels)| Self::with(kernels, panels, shape)).filter(Self::pays)
     }
 
     fn with(
-        kernels: &'static [Kernels; 2],
+        kernels: &'static [TileKernels; 2],
         panels: &'static Panels,
         shape: &ConvShape,
     ) -> Option<Self> {

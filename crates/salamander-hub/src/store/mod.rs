@@ -8,7 +8,8 @@
 //! - [`Store`]: opening, readers; `writer`: the one thread that writes, many jobs to a commit
 //! - [`StoreUrl`]: where it is; `db`: what SQLite and Postgres have in common; `server`: connections to Postgres;
 //!   `schema`, `migrate`: tables
-//! - `curves`: points in chunks, and their reduction; `points`: their tables, `append`: how they come there; `page`: lists
+//! - `curves`: points in chunks, and their reduction; `points`: their tables, `append`: how they come there; `page`:
+//!   lists
 //! - `collected`: checkpoints that go, and that others start from; `upkeep_tables`: their tables
 //! - `limits`: budgets and how long logs stay; `webhooks`: who is told of ends; `killed_trials`: what was ended by hand
 //! - `experiments`, `runs`, `checkpoints`, `logs`, `models`, `users`: rows by what they are

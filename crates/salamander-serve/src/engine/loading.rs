@@ -1,5 +1,5 @@
-//! A version is loaded and warmed by a thread of its own, which steps back behind those that answer: on a busy machine a
-//! reload takes longer, and nobody who asks waits for it.
+//! A version is loaded and warmed by a thread of its own, which steps back behind those that answer: on a busy
+//! machine a reload takes longer, and nobody who asks waits for it.
 
 use std::sync::Arc;
 

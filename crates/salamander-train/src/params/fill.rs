@@ -58,7 +58,8 @@ impl<S: TensorSource> Fill<S> {
         param: Param<T>,
         tensor: impl FnOnce(TensorData, &Device) -> T,
     ) -> Param<T> {
-        // What a module holds is its value, and not what its layout is saved as: that way is for values which are there.
+        // What a module holds is its value, and not what its layout is saved as: that way is for values which are
+        // there.
         if is_saved_otherwise(&param) {
             let requires = param.is_require_grad();
             return match self.take(&param.shape().to_vec()) {

@@ -119,7 +119,8 @@ impl Narrow {
     /// Two sums for each channel of a line, of what `terms` makes of each place: of the values that belong to the
     /// place, and of those of a sample's lines.
     ///
-    /// A line is read from its start to its end, so that the CPU sees what comes next; its sums stay in the first cache.
+    /// A line is read from its start to its end, so that the CPU sees what comes next; its sums stay in the first
+    /// cache.
     #[inline(always)]
     fn sums<'a, const M: usize, const N: usize>(
         &self,

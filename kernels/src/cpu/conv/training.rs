@@ -9,7 +9,7 @@ use crate::cpu::elementwise::{add, relu, relu_backward, sum};
 use crate::cpu::pixelwise::Pixelwise;
 use crate::cpu::pointwise::Pointwise;
 use crate::cpu::tasks::share;
-use crate::cpu::winograd::{Gradients, Winograd};
+use crate::cpu::winograd::{ConvGradients, Winograd};
 
 /// A way to compute a convolution of a whole batch.
 enum OfBatch {
@@ -71,7 +71,7 @@ pub(super) fn backward(
     let both = [wanted.input, wanted.weight];
     let [input, weight] = match way {
         OfBatch::AtPoints(way) => {
-            let Gradients { input, weight } = way.backward(values, both);
+            let ConvGradients { input, weight } = way.backward(values, both);
             [input, weight]
         }
         OfBatch::ByPixels(way) => way.backward(values, both),

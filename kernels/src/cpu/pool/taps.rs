@@ -1,5 +1,5 @@
-//! Maxima of overlapping windows, tap by tap for a whole row of windows: what one tap reads for neighbouring windows lies
-//! side by side once columns are sorted by their place between two windows.
+//! Maxima of overlapping windows, tap by tap for a whole row of windows: what one tap reads for neighbouring windows
+//! lies side by side once columns are sorted by their place between two windows.
 
 use super::NOBODY;
 use crate::cpu::buffer::with_scratch;

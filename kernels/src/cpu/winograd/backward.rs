@@ -21,7 +21,7 @@ const TASKS: usize = 8;
 
 /// The gradients that were wanted.
 #[derive(Debug, Default)]
-pub(crate) struct Gradients {
+pub(crate) struct ConvGradients {
     /// Of the input.
     pub(crate) input: Option<Vec<f32>>,
     /// Of the weights.
@@ -29,7 +29,7 @@ pub(crate) struct Gradients {
 }
 
 /// Samples that are brought to the points together.
-struct Piece<'a> {
+struct BatchPiece<'a> {
     input: &'a [f32],
     gradient: &'a [f32],
     target: Option<Fresh<'a>>,
@@ -59,7 +59,7 @@ impl Winograd {
         &self,
         [input, weight, gradient]: [&[f32]; 3],
         [of_input, of_weight]: [bool; 2],
-    ) -> Gradients {
+    ) -> ConvGradients {
         let (channels, filters) = (self.shape.channels_in, self.shape.channels_out);
         let tiles = self.tiles_of(self.samples());
         let points =
@@ -84,7 +84,7 @@ impl Winograd {
                     false => self.by_points(pieces, weights, lens, sums),
                 }
             });
-            Gradients {
+            ConvGradients {
                 input: of_input.then_some(target),
                 weight: of_weight.then(|| self.weights_of(&sums[..sums_len])),
             }
@@ -97,16 +97,17 @@ impl Winograd {
         input: &'a [f32],
         gradient: &'a [f32],
         mut targets: impl Iterator<Item = Fresh<'a>>,
-    ) -> Vec<Piece<'a>> {
+    ) -> Vec<BatchPiece<'a>> {
         let samples = self.samples();
         let inputs = input.chunks(samples * self.shape.sample_in());
         let gradients = gradient.chunks(samples * self.shape.sample_out());
         let both = inputs.zip(gradients);
-        both.map(|(input, gradient)| Piece { input, gradient, target: targets.next() }).collect()
+        both.map(|(input, gradient)| BatchPiece { input, gradient, target: targets.next() })
+            .collect()
     }
 
     /// Brings a piece to the points, and computes its input's gradient where that is wanted.
-    fn points_of(&self, piece: Piece<'_>, weights: &[f32], points: [&mut [f32]; 2]) {
+    fn points_of(&self, piece: BatchPiece<'_>, weights: &[f32], points: [&mut [f32]; 2]) {
         let [of_input, of_gradient] = points;
         if !of_input.is_empty() {
             self.spread(self.of_input(), piece.input, of_input);
@@ -118,7 +119,13 @@ impl Winograd {
     }
 
     /// Few weights: each of [`TASKS`] tasks has sums of its own, to which it adds while the points are in its cache.
-    fn by_samples(&self, pieces: Vec<Piece<'_>>, weights: &[f32], lens: Lens, sums: &mut [f32]) {
+    fn by_samples(
+        &self,
+        pieces: Vec<BatchPiece<'_>>,
+        weights: &[f32],
+        lens: Lens,
+        sums: &mut [f32],
+    ) {
         let each = pieces.len().div_ceil(TASKS).max(1);
         let mut pieces = pieces.into_iter();
         let tasks: Vec<Vec<_>> = std::iter::from_fn(|| {
@@ -135,7 +142,7 @@ impl Winograd {
                 (pieces, own)
             })
             .collect();
-        share(tasks, |_, (pieces, sums): (Vec<Piece<'_>>, &mut [f32])| {
+        share(tasks, |_, (pieces, sums): (Vec<BatchPiece<'_>>, &mut [f32])| {
             for (at, piece) in pieces.into_iter().enumerate() {
                 let samples = piece.gradient.len() / self.shape.sample_out();
                 with_scratch(lens.both(), |points| {
@@ -159,19 +166,26 @@ impl Winograd {
     }
 
     /// Many weights: pieces are brought to the points one after the other, which tasks then share.
-    fn by_points(&self, pieces: Vec<Piece<'_>>, weights: &[f32], lens: Lens, sums: &mut [f32]) {
+    fn by_points(
+        &self,
+        pieces: Vec<BatchPiece<'_>>,
+        weights: &[f32],
+        lens: Lens,
+        sums: &mut [f32],
+    ) {
         let together = (KEPT / lens.both()).clamp(1, pieces.len().max(1));
         let mut pieces = pieces.into_iter();
         with_scratch(together * lens.both(), |kept| {
             for turn in 0.. {
                 let few: Vec<_> = pieces.by_ref().take(together).collect();
-                let samples = |piece: &Piece<'_>| piece.gradient.len() / self.shape.sample_out();
+                let samples =
+                    |piece: &BatchPiece<'_>| piece.gradient.len() / self.shape.sample_out();
                 let samples: Vec<_> = few.iter().map(samples).collect();
                 if few.is_empty() {
                     break;
                 }
                 let tasks = few.into_iter().zip(kept.chunks_exact_mut(lens.both())).collect();
-                share(tasks, |_, (piece, points): (Piece<'_>, &mut [f32])| {
+                share(tasks, |_, (piece, points): (BatchPiece<'_>, &mut [f32])| {
                     self.points_of(piece, weights, points.split_at_mut(lens.0[0]).into());
                 });
                 share_pieces(sums, self.apart_of_sums(), |point, sums| {

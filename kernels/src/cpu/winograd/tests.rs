@@ -1,6 +1,6 @@
 //! Winograd's kernels of every kind that this CPU can run, against the plain reference.
 
-use super::{Kernels, Winograd};
+use super::{TileKernels, Winograd};
 use crate::cpu::panel::Panels;
 use crate::cpu::reference;
 use crate::cpu::shape::ConvShape;
@@ -50,7 +50,7 @@ fn assert_close(found: &[f32], expected: &[f32], what: &str) {
 
 #[test]
 fn every_kind_of_kernel_equals_the_reference() {
-    for (number, (kernels, panels)) in Kernels::all().zip(Panels::all()).enumerate() {
+    for (number, (kernels, panels)) in TileKernels::all().zip(Panels::all()).enumerate() {
         for shape in shapes() {
             let what = format!("kernels {number}, {shape:?}");
             let way = Winograd::with(kernels, panels, &shape).expect("served");
@@ -74,7 +74,7 @@ fn every_kind_of_kernel_equals_the_reference() {
 fn only_what_pays_is_taken() {
     let taken = |shape: &ConvShape| Winograd::new(shape).is_some();
     let plain = shape([16, 32], [8, 8], 3);
-    assert_eq!(taken(&plain), Kernels::all().next().is_some());
+    assert_eq!(taken(&plain), TileKernels::all().next().is_some());
     assert!(!taken(&ConvShape { batch: 1, ..plain }), "few tiles");
     assert!(!taken(&ConvShape { batch: 64, ..shape([16, 32], [2, 2], 3) }), "mostly padding");
     assert!(!taken(&ConvShape { stride: [2, 2], ..plain }));

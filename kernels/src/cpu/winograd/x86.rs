@@ -2,11 +2,11 @@
 #![expect(unsafe_code, reason = "names the CPU features of kernels that are inlined into these")]
 
 use super::super::direct::x86::{Narrow, Wide};
-use super::Kernels;
+use super::TileKernels;
 use super::transform::*;
 
 /// The kernels that this CPU can run, best first.
-pub(super) fn kernels() -> impl Iterator<Item = &'static [Kernels; 2]> {
+pub(super) fn kernels() -> impl Iterator<Item = &'static [TileKernels; 2]> {
     let wide = is_x86_feature_detected!("avx512f").then_some(&WIDE);
     let narrow = is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma");
     wide.into_iter().chain(narrow.then_some(&NARROW))
@@ -39,7 +39,7 @@ with_features!("avx2,fma", narrow_to_weights<R>(job: &Tiles) = to_weights::<Narr
 /// Kernels for filters of `$r` weights a side, whose tiles are `$m` pixels apart.
 macro_rules! wide {
     ($m:literal, $r:literal) => {
-        Kernels {
+        TileKernels {
             step: $m,
             of_input: wide_of_input::<$m>,
             of_gradient: wide_of_gradient::<$m>,
@@ -53,7 +53,7 @@ macro_rules! wide {
 
 macro_rules! narrow {
     ($m:literal, $r:literal) => {
-        Kernels {
+        TileKernels {
             step: $m,
             of_input: narrow_of_input::<$m>,
             of_gradient: narrow_of_gradient::<$m>,
@@ -65,5 +65,5 @@ macro_rules! narrow {
     };
 }
 
-static WIDE: [Kernels; 2] = [wide!(4, 3), wide!(2, 5)];
-static NARROW: [Kernels; 2] = [narrow!(4, 3), narrow!(2, 5)];
+static WIDE: [TileKernels; 2] = [wide!(4, 3), wide!(2, 5)];
+static NARROW: [TileKernels; 2] = [narrow!(4, 3), narrow!(2, 5)];
