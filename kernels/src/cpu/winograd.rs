@@ -22,7 +22,7 @@ use super::panel::{Panel, Panels};
 use super::prefetch::prefetch_many;
 use super::shape::ConvShape;
 use super::tasks::share_pieces;
-pub(crate) use backward::ConvGradients;
+pub(crate) use backward::TileGradients;
 use transform::{POINTS, SIDE, Tiles, TilesFn};
 
 /// Tiles times channels whose points stay in the second cache.

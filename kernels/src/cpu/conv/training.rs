@@ -9,7 +9,7 @@ use crate::cpu::elementwise::{add, relu, relu_backward, sum};
 use crate::cpu::pixelwise::Pixelwise;
 use crate::cpu::pointwise::Pointwise;
 use crate::cpu::tasks::share;
-use crate::cpu::winograd::{ConvGradients, Winograd};
+use crate::cpu::winograd::{TileGradients, Winograd};
 
 /// A way to compute a convolution of a whole batch.
 enum OfBatch {
@@ -71,7 +71,7 @@ pub(super) fn backward(
     let both = [wanted.input, wanted.weight];
     let [input, weight] = match way {
         OfBatch::AtPoints(way) => {
-            let ConvGradients { input, weight } = way.backward(values, both);
+            let TileGradients { input, weight } = way.backward(values, both);
             [input, weight]
         }
         OfBatch::ByPixels(way) => way.backward(values, both),

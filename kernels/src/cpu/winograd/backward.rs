@@ -21,7 +21,7 @@ const TASKS: usize = 8;
 
 /// The gradients that were wanted.
 #[derive(Debug, Default)]
-pub(crate) struct ConvGradients {
+pub(crate) struct TileGradients {
     /// Of the input.
     pub(crate) input: Option<Vec<f32>>,
     /// Of the weights.
@@ -59,7 +59,7 @@ impl Winograd {
         &self,
         [input, weight, gradient]: [&[f32]; 3],
         [of_input, of_weight]: [bool; 2],
-    ) -> ConvGradients {
+    ) -> TileGradients {
         let (channels, filters) = (self.shape.channels_in, self.shape.channels_out);
         let tiles = self.tiles_of(self.samples());
         let points =
@@ -84,7 +84,7 @@ impl Winograd {
                     false => self.by_points(pieces, weights, lens, sums),
                 }
             });
-            ConvGradients {
+            TileGradients {
                 input: of_input.then_some(target),
                 weight: of_weight.then(|| self.weights_of(&sums[..sums_len])),
             }
