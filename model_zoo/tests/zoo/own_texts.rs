@@ -131,7 +131,7 @@ fn classes_can_be_said_and_what_is_none_of_them_is_named() {
     place.write("plain.csv", ["text", "label"], |at| Value::Text(WORDS[at]));
     fs::write(place.path("other.csv"), "text,label\nfilm,odd\n").expect("written");
     let error = place.train("plain.csv", &["data.validation=other.csv"]).expect_err("a new class");
-    let expected = "column \"label\": \"odd\" is none of its classes: bad, fine, good";
+    let expected = "column \"label\": line 2: \"odd\" is none of its classes: bad, fine, good";
     assert!(error.contains(expected) && error.contains("other.csv"), "{error}");
     let error = place.train("plain.csv", &["data.columns={label: opinion}"]);
     error.expect("a file without the named column is read as it is");
