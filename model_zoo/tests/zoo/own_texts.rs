@@ -146,6 +146,7 @@ fn classes_can_be_said_and_what_is_none_of_them_is_named() {
     let config: serde_json::Value = serde_json::from_str(&config).expect("JSON");
     assert_eq!(config["id2label"], serde_json::json!({"0": "good", "1": "fine", "2": "bad"}));
     fs::write(place.path("classes.txt"), "good\nfine\n").expect("written");
-    let error = place.train("plain.csv", &[]).expect_err("one is not said");
+    let fresh = "hyperparameters.new_head=true";
+    let error = place.train("plain.csv", &[fresh]).expect_err("one is not said");
     assert!(error.contains("\"bad\" is none of its classes: good, fine"), "{error}");
 }
