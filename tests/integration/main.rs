@@ -1,7 +1,6 @@
 //! The real program, run as a user runs it: trained, killed, starved of disk, fed with nonsense. What takes long
 //! is in [`long`], which `cargo xtask test --all` adds.
 
-mod aimed;
 mod assets;
 mod asynchronous;
 mod bits;
@@ -14,7 +13,6 @@ mod examples;
 mod faults;
 mod first_run;
 mod from_code;
-mod hosts;
 mod hub;
 mod hub_disk;
 mod hub_page;
@@ -41,7 +39,6 @@ mod precision;
 mod recommenders;
 mod resumed;
 mod search;
-mod servers;
 mod serving;
 mod steered;
 mod stored;

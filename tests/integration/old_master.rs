@@ -14,10 +14,9 @@ use rustix::process::Signal;
 use serde_json::Value;
 use tests::chaos::{self, Fire};
 
-use crate::aimed::copy_folder;
 use crate::elastic::fire;
 use crate::interrupted::{signal, steps_logged};
-use crate::support::{PROGRAM, Workplace};
+use crate::support::{PROGRAM, Workplace, copy_folder};
 
 /// The exit code of a master whose run another one leads.
 const DEPOSED: i32 = 76;

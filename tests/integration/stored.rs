@@ -383,31 +383,37 @@ fn begin_slowly(
     (first, slow)
 }
 
-/// Somebody may go on with it elsewhere, which it cannot see.
-#[test]
-fn a_master_that_cannot_reach_its_store_stops_leading() {
-    let test = "a_master_that_cannot_reach_its_store_stops_leading";
-    let Some(bucket) = Bucket::start(test) else { return };
-    let place = Workplace::new();
-    let fire = Fire { epochs: 12, delay_ms: 100, ..fire(1, 2, 2) };
-    let patience = "checkpoint_storage.store_patience=1";
-    let (first, slow) = begin_slowly(&bucket, &place, &fire, &[patience]);
-    bucket.gate.shut.store(true, Ordering::SeqCst);
-    let ended = first.wait_with_output().expect("ended");
-    let told = String::from_utf8_lossy(&ended.stderr);
-    assert_eq!(ended.status.code(), Some(1), "{told}");
-    assert!(told.contains("the master crashed"), "{told}");
-    let run = the_run(&place);
-    let folder = place.path().join("runs").join(&run);
-    let log = std::fs::read_to_string(folder.join("logs/master.log")).expect("its log");
-    assert!(log.contains("this master stops leading: its store does not answer"), "{log}");
+/// Mostly waiting: a claim has to run out.
+#[cfg(feature = "long")]
+mod long {
+    use super::*;
 
-    bucket.gate.shut.store(false, Ordering::SeqCst);
-    std::fs::remove_file(slow).expect("it was slow");
-    let whole = bucket.run(&place, &["train", "--json", "--resume", &run]);
-    assert_eq!(whole.code(), Some(0), "{}", whole.err());
-    let proven = chaos::prove(Path::new(PROGRAM), place.path(), &fire, &whole.json());
-    proven.expect("every record exactly once per epoch, and the bits of an undisturbed run");
+    /// Somebody may go on with it elsewhere, which it cannot see.
+    #[test]
+    fn a_master_that_cannot_reach_its_store_stops_leading() {
+        let test = "a_master_that_cannot_reach_its_store_stops_leading";
+        let Some(bucket) = Bucket::start(test) else { return };
+        let place = Workplace::new();
+        let fire = Fire { epochs: 12, delay_ms: 100, ..fire(1, 2, 2) };
+        let patience = "checkpoint_storage.store_patience=1";
+        let (first, slow) = begin_slowly(&bucket, &place, &fire, &[patience]);
+        bucket.gate.shut.store(true, Ordering::SeqCst);
+        let ended = first.wait_with_output().expect("ended");
+        let told = String::from_utf8_lossy(&ended.stderr);
+        assert_eq!(ended.status.code(), Some(1), "{told}");
+        assert!(told.contains("the master crashed"), "{told}");
+        let run = the_run(&place);
+        let folder = place.path().join("runs").join(&run);
+        let log = std::fs::read_to_string(folder.join("logs/master.log")).expect("its log");
+        assert!(log.contains("this master stops leading: its store does not answer"), "{log}");
+
+        bucket.gate.shut.store(false, Ordering::SeqCst);
+        std::fs::remove_file(slow).expect("it was slow");
+        let whole = bucket.run(&place, &["train", "--json", "--resume", &run]);
+        assert_eq!(whole.code(), Some(0), "{}", whole.err());
+        let proven = chaos::prove(Path::new(PROGRAM), place.path(), &fire, &whole.json());
+        proven.expect("every record exactly once per epoch, and the bits of an undisturbed run");
+    }
 }
 
 /// Nobody has killed the master of a run that somebody goes on with elsewhere, with nothing but its store.

@@ -153,6 +153,20 @@ pub(crate) fn python(test: &str, modules: &str) -> Option<PathBuf> {
     None
 }
 
+/// A folder with all that is below it.
+pub(crate) fn copy_folder(from: &Path, to: &Path) {
+    fs::create_dir_all(to).expect("made");
+    for entry in fs::read_dir(from).expect("a folder").flatten() {
+        let (path, copy) = (entry.path(), to.join(entry.file_name()));
+        match path.is_dir() {
+            true => copy_folder(&path, &copy),
+            false => {
+                fs::copy(&path, &copy).expect("copied");
+            }
+        }
+    }
+}
+
 /// Whether this test may change the machine beyond its temporary folder: mounts, bridges, network namespaces. Says so
 /// and returns false unless somebody has allowed it.
 pub(crate) fn may_change_host(test: &str) -> bool {

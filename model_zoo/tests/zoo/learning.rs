@@ -127,29 +127,6 @@ fn apps_are_recommended_by_who_asks_and_when() {
 }
 
 #[test]
-fn small_pictures_are_learned_by_a_plain_network_and_by_mobilenet() {
-    let place = Workplace::new();
-    let generate = |skip: &str, records: &str, out: &str| {
-        let args =
-            ["data", "generate", "cifar", "--seed", "1", "--skip", skip, "--records", records];
-        place.run(&[&args[..], &["--out", out]].concat()).expect("generated");
-    };
-    generate("0", "1500", "data_batch_1.bin");
-    generate("1500", "200", "test_batch.bin");
-    let data = ["data_batch_1.bin", "test_batch.bin"];
-    let sets = [
-        "hyperparameters.global_batch_size=50",
-        "hyperparameters.width=8",
-        "searcher.max_length={epochs: 4}",
-    ];
-    let found = place.train("cifar/cnn.yaml", data, &sets, "accuracy");
-    assert!(found >= 0.5, "{found}");
-    let sets = ["hyperparameters.global_batch_size=25", "searcher.max_length={batches: 120}"];
-    let found = place.train("cifar/mobilenet.yaml", data, &sets, "accuracy");
-    assert!(found >= 0.17, "{found}, and one in ten is right by chance");
-}
-
-#[test]
 fn cifar_comes_from_its_binary_files_or_from_folders_of_pictures() {
     let place = Workplace::new();
     let photos = place.path("photos");

@@ -3,9 +3,9 @@
 
 use tests::chaos::{Fire, Story};
 
+use super::servers::killed_in_mid_move;
 use crate::elastic::{fire, under_fire};
 use crate::interrupted::killed_at;
-use crate::servers::killed_in_mid_move;
 use crate::stored::{Bucket, goes_on_elsewhere, goes_on_while_its_master_lives};
 use crate::support::Workplace;
 

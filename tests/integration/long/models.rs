@@ -1,6 +1,7 @@
 //! Models that people have, on three workers of which some are killed: the weights have the bits of a run alone.
 
 use std::fs::{self, File};
+use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -150,4 +151,36 @@ fn mobilenet_has_the_same_bits_under_kills() {
     (0..24).for_each(|record| out.write(&world.draw(record).row()).expect("written"));
     out.finish().expect("finished");
     check(&place);
+}
+
+#[test]
+fn small_pictures_are_learned_by_a_plain_network_and_by_mobilenet() {
+    let place = Workplace::new();
+    for (skip, records, out) in
+        [("0", "1500", "data_batch_1.bin"), ("1500", "200", "test_batch.bin")]
+    {
+        let args = ["data", "generate", "cifar", "--seed", "1", "--skip", skip];
+        place.ok(&[&args[..], &["--records", records, "--out", out]].concat());
+    }
+    let check = |experiment: &str, sets: &[&str], least: f64| {
+        let zoo = Path::new(env!("CARGO_MANIFEST_DIR")).join("../model_zoo");
+        let file = zoo.join(experiment).display().to_string();
+        let data = ["training=data_batch_1.bin", "validation=test_batch.bin"].map(|set| {
+            let (field, name) = set.split_once('=').expect("a field");
+            format!("data.{field}={}", place.path().join(name).display())
+        });
+        let sets = data.iter().map(String::as_str).chain(sets.iter().copied());
+        let args: Vec<&str> = sets.flat_map(|set| ["--set", set]).collect();
+        let summary = place.train(&[&[file.as_str()], &args[..]].concat());
+        let found = summary["metrics"]["validation"]["accuracy"].as_f64().expect("measured");
+        assert!(found >= least, "{experiment}: {found}, and one in ten is right by chance");
+    };
+    let sets = [
+        "hyperparameters.global_batch_size=50",
+        "hyperparameters.width=8",
+        "searcher.max_length={epochs: 4}",
+    ];
+    check("cifar/cnn.yaml", &sets, 0.5);
+    let sets = ["hyperparameters.global_batch_size=25", "searcher.max_length={batches: 120}"];
+    check("cifar/mobilenet.yaml", &sets, 0.17);
 }

@@ -325,6 +325,8 @@ mod tests {
     }
 
     proptest! {
+        // Each case is long texts, many times over.
+        #![proptest_config(ProptestConfig::with_cases(64))]
         #[test]
         fn long_texts_have_the_tokens_of_the_whole(first in long_text(), second in long_text(), length in 4..12usize) {
             for (place, (tokenizer, cuts)) in kinds(length).iter().enumerate() {

@@ -14,7 +14,7 @@ use tests::chaos::{self, Fire, left_behind, names, processes_of};
 use crate::elastic::fire;
 use crate::faults::SmallDisk;
 use crate::interrupted::{signal, start, steps_logged};
-use crate::support::{PROGRAM, Workplace, has_ended, may_change_host, skip};
+use crate::support::{PROGRAM, Workplace, copy_folder, has_ended, may_change_host, skip};
 
 /// A moment in the life of a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -248,19 +248,6 @@ fn list_files(folder: &Path, files: &mut Vec<PathBuf>) {
             true if path.ends_with("logs") => {}
             true => list_files(&path, files),
             false => files.push(path),
-        }
-    }
-}
-
-pub(crate) fn copy_folder(from: &Path, to: &Path) {
-    fs::create_dir_all(to).expect("made");
-    for entry in fs::read_dir(from).expect("a folder").flatten() {
-        let (path, copy) = (entry.path(), to.join(entry.file_name()));
-        match path.is_dir() {
-            true => copy_folder(&path, &copy),
-            false => {
-                fs::copy(&path, &copy).expect("copied");
-            }
         }
     }
 }
