@@ -155,13 +155,13 @@ pub(crate) fn python(test: &str, modules: &str) -> Option<PathBuf> {
 
 /// A folder with all that is below it.
 pub(crate) fn copy_folder(from: &Path, to: &Path) {
-    fs::create_dir_all(to).expect("made");
-    for entry in fs::read_dir(from).expect("a folder").flatten() {
+    std::fs::create_dir_all(to).expect("made");
+    for entry in std::fs::read_dir(from).expect("a folder").flatten() {
         let (path, copy) = (entry.path(), to.join(entry.file_name()));
         match path.is_dir() {
             true => copy_folder(&path, &copy),
             false => {
-                fs::copy(&path, &copy).expect("copied");
+                std::fs::copy(&path, &copy).expect("copied");
             }
         }
     }
