@@ -2,10 +2,15 @@
 
 use std::process::ExitCode;
 
+use model_zoo::cifar::cnn::Cnn;
+use model_zoo::cifar::mobilenet::CifarMobileNet;
+use model_zoo::imagenet::trial::ImageNetTrial;
 use model_zoo::mnist;
 use model_zoo::recommend::deepfm::DeepFm;
 use model_zoo::recommend::dnn::Dnn;
 use model_zoo::ring_gan::RingGan;
+use model_zoo::text::bert::BertPairs;
+use model_zoo::text::gpt::GptBytes;
 use tests::factors::Factors;
 use tests::next_token::NextToken;
 use tests::people::People;
@@ -17,9 +22,14 @@ fn main() -> ExitCode {
     salamander::main(salamander::models![
         mnist::conv16::Conv16,
         mnist::mlp::Mlp,
+        Cnn,
+        CifarMobileNet,
+        ImageNetTrial,
         RingGan,
         DeepFm,
         Dnn,
+        BertPairs,
+        GptBytes,
         Resilient,
         People,
         Points,
